@@ -1,0 +1,57 @@
+"""LLM Batching Lab: one engine, one workload, interchangeable batching policies, two clocks.
+
+Importing `lab` needs nothing but the standard library; every public name is resolved on first use.
+"""
+
+from __future__ import annotations
+
+import os as _os
+from importlib import import_module as _import_module
+
+__version__ = "0.1.0"
+
+# torch's OpenMP threads spin at barriers; beside a browser or a plotting thread that makes small matrix
+# products 10-20 times slower. Passive waiting must be chosen before torch is imported.
+_os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+_NAMES = {
+    "load_model": "lab.execution.model",
+    "chat_workload": "lab.workload",
+    "Workload": "lab.workload",
+    "run": "lab.running",
+    "compare": "lab.running",
+    "build_engine": "lab.running",
+    "Priced": "lab.simulation.priced",
+    "Static": "lab.batching.static",
+    "Continuous": "lab.batching.continuous",
+    "WholePrompt": "lab.chunking",
+    "TokenBudget": "lab.chunking",
+    "Fcfs": "lab.ordering.arrival",
+    "Recompute": "lab.preemption",
+    "Request": "lab.request",
+    "SamplingParams": "lab.request",
+    "Engine": "lab.engine",
+    "Report": "lab.metrics",
+    "RunTrace": "lab.trace",
+    "StepTrace": "lab.trace",
+    "NeverFits": "lab.errors",
+    "OutOfBlocks": "lab.errors",
+}
+_MODULES = ("live", "course", "errors")
+
+__all__ = sorted([*_NAMES, *_MODULES])
+
+
+def __getattr__(name: str):
+    if name in _NAMES:
+        value = getattr(_import_module(_NAMES[name]), name)
+    elif name in _MODULES:
+        value = _import_module(f"lab.{name}")
+    else:
+        raise AttributeError(f"module 'lab' has no attribute {name!r}; public names: {', '.join(__all__)}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,290 @@
+"""The engine joins a scheduler, a memory and a runner. It has no clock: the driver tells it the time.
+
+    flight = engine.begin(now)      a planned step, or None and `engine.wake_at`
+    engine.execute(flight)          the runner computes it (or prices it)
+    engine.commit(flight, now)      tokens, blocks and finished requests become visible; returns the StepTrace
+
+Several flights over disjoint requests may be open at once. Only the thread that drives the engine calls these;
+`submit`, `abort` and `reconfigure` may be called from any thread and are read at the next `begin`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from lab.errors import BadPolicy, EngineStopped, LabError, NeverFits
+from lab.memory.protocol import Memory
+from lab.plan import Row, Runner, StepPlan, StepResult
+from lab.request import Request
+from lab.scheduler import Scheduler
+from lab.trace import Event, RequestInfo, RowTrace, RunTrace, StepTrace
+
+CHANGEABLE = ("batching", "chunking", "ordering", "preemption", "attention", "delivery")
+
+
+@dataclass(slots=True)
+class Flight:
+    """A step between begin and commit."""
+
+    plan: StepPlan
+    start: float
+    events: list[Event]
+    result: StepResult | None = None
+
+
+class Engine:
+    """Submitted requests go in, tokens come out, and `trace` says everything that happened."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        memory: Memory,
+        runner: Runner,
+        eos_token_ids: frozenset[int] = frozenset(),
+        max_context: int | None = None,
+    ):
+        self.scheduler, self.memory, self.runner = scheduler, memory, runner
+        self.eos_token_ids, self.max_context = eos_token_ids, max_context
+        self.requests: dict[int, Request] = {}
+        self.trace = RunTrace()
+        self.more_expected = True  # the driver says False once no further request can arrive
+        self.wake_at: float | None = None
+        self.wake = threading.Event()  # set by the inbox; interrupts a waiting clock
+        self.check_every_step = False  # recount all books after each commit (tests, debugging)
+        self._inbox: deque[tuple[str, Any]] = deque()
+        self._events: list[Event] = []
+        self._flights: list[Flight] = []
+        self._aborts: set[int] = set()  # of requests in flight
+        self._open = True
+
+    # -- any thread ----------------------------------------------------------------------------------------
+    def submit(self, request: Request) -> None:
+        """Hand in a request. Raises EngineStopped after `close`."""
+        self._post("submit", request)
+
+    def abort(self, request_id: int) -> None:
+        """Give up a request in whatever state it is; an unknown or finished one is left alone."""
+        self._post("abort", request_id)
+
+    def reconfigure(self, **axes: Any) -> None:
+        """Change policies from the next step on; lower limits drain. Raises BadPolicy for what may not change.
+
+        A new `batching` brings its own attention and delivery unless these are given too.
+        """
+        fixed = sorted(set(axes) - set(CHANGEABLE))
+        if fixed:
+            raise BadPolicy(f"{', '.join(fixed)} cannot change while an engine runs; {', '.join(CHANGEABLE)} can")
+        self._post("axes", axes)
+
+    def close(self) -> None:
+        """Take no more requests; those already submitted are finished."""
+        self._open = False
+        self.wake.set()
+
+    def _post(self, kind: str, value: Any) -> None:
+        if not self._open:
+            raise EngineStopped(f"the engine is closed and takes no {kind}")
+        self._inbox.append((kind, value))
+        self.wake.set()
+
+    # -- the driving thread --------------------------------------------------------------------------------
+    @property
+    def idle(self) -> bool:
+        """True when nothing waits, runs or is in flight and the inbox is empty."""
+        return not (self._inbox or self._flights or self.scheduler.running or self.scheduler.waiting)
+
+    def begin(self, now: float) -> Flight | None:
+        """Read the inbox and plan a step over the requests not in flight."""
+        self._read_inbox(now)
+        self._deliver_batch(now)  # an abort may have ended the batch
+        schedule = self.scheduler.schedule(now, self.more_expected)
+        for request, dropped in schedule.preempted:
+            self._note(now, "preempted", request.id, dropped)
+        for request, cached in schedule.admitted:
+            request.num_cached += cached
+            self._note(now, "admitted", request.id, cached)
+        self.wake_at = schedule.wake_at
+        if schedule.plan is None:
+            return None
+        for row in schedule.plan.rows:
+            row.request.in_flight = row.num_tokens > 0
+        flight = Flight(schedule.plan, now, self._events)
+        self._events = []
+        self._flights.append(flight)
+        return flight
+
+    def execute(self, flight: Flight) -> StepResult:
+        """Let the runner compute the plan. Touches neither queue nor books, so a worker thread may call it."""
+        flight.result = self.runner.run(flight.plan)
+        return flight.result
+
+    def commit(self, flight: Flight, now: float) -> StepTrace:
+        """Make the results visible, end what is finished, and record the step."""
+        assert flight.result is not None, "execute comes before commit"
+        self._flights.remove(flight)
+        events, self._events = self._events, []
+        recomputed = 0
+        rows = []
+        slots = self.memory.counts().used * self.memory.block_size
+        resident = sum(request.num_computed for request in self.scheduler.running) + flight.plan.num_tokens
+        for row, token, margin in zip(flight.plan.rows, flight.result.tokens, flight.result.margins, strict=True):
+            rows.append(RowTrace(row.request.id, row.start, row.num_tokens, row.padding, row.samples, token, margin))
+            if row.num_tokens:
+                recomputed += self._land(row, token, margin, now)
+        self._deliver_batch(now)
+        step = self._record(flight, now, rows, events)
+        step.recomputed, step.slots, step.resident = recomputed, slots, resident
+        self.trace.append(step)
+        for axis in ("batching", "chunking", "ordering", "preemption"):
+            observe = getattr(getattr(self.scheduler.axes, axis), "observe", None)
+            if observe is not None:
+                observe(step)
+        if self.check_every_step:
+            self.check()
+        return step
+
+    def step(self, now: float) -> StepTrace | None:
+        """begin, execute and commit at once, the commit at `now` plus the runner's seconds."""
+        flight = self.begin(now)
+        if flight is None:
+            return None
+        return self.commit(flight, now + self.execute(flight).seconds)
+
+    def check(self) -> None:
+        """Recount every block against every table; raises BlockError."""
+        live = [request for request in self.requests.values() if request.status != "finished"]
+        self.memory.check(live)
+        counts = self.memory.counts()
+        assert sum(counts) == self.memory.num_blocks, f"{counts} do not add up to {self.memory.num_blocks} blocks"
+
+    # -- inside --------------------------------------------------------------------------------------------
+    def _note(self, now: float, kind: str, request_id: int, value: int = 0, note: str = "") -> None:
+        self._events.append(Event(now, kind, request_id, value, note))
+
+    def _read_inbox(self, now: float) -> None:
+        self.wake.clear()
+        while self._inbox:
+            kind, value = self._inbox.popleft()
+            if kind == "submit":
+                self._accept(value, now)
+            elif kind == "abort":
+                self._abort(value, now)
+            else:
+                self._reconfigure(value, now)
+
+    def _accept(self, request: Request, now: float) -> None:
+        """Queue a request, or refuse it with the reason on it; the others are not touched."""
+        self.requests[request.id] = request
+        self.trace.requests[request.id] = RequestInfo(
+            request.id,
+            request.arrival_time,
+            request.num_prompt,
+            request.sampling.max_tokens,
+            request.priority,
+            request.deadline,
+        )
+        self._note(request.arrival_time, "arrived", request.id)
+        try:
+            if self.max_context is not None and request.max_total + 1 > self.max_context:
+                raise NeverFits(request.id, request.max_total + 1, self.max_context, "tokens of context")
+            self.scheduler.add(request, now)
+        except LabError as error:
+            request.error = error
+            self._end(request, "refused", now, "refused", note=str(error))
+            request.status = "finished"
+
+    def _abort(self, request_id: int, now: float) -> None:
+        request = self.requests.get(request_id)
+        if request is None or request.status == "finished":
+            return
+        if request.in_flight:
+            self._aborts.add(request_id)  # its blocks are in use until the step lands
+            return
+        self.scheduler.remove(request)
+        self._end(request, "abort", now, "aborted")
+
+    def _reconfigure(self, axes: dict[str, Any], now: float) -> None:
+        if "batching" in axes:
+            axes = {"attention": axes["batching"].attention, "delivery": axes["batching"].delivery} | axes
+        for axis, policy in axes.items():
+            setattr(self.scheduler.axes, axis, policy)
+            if axis == "ordering":
+                self.scheduler.waiting.reorder(policy, now)
+            self._note(now, "reconfigured", -1, note=f"{axis}={getattr(policy, 'name', policy)}")
+
+    def _land(self, row: Row, token: int | None, margin: float | None, now: float) -> int:
+        """Book one row's computed tokens and its sample; returns how many tokens were computed again."""
+        request = row.request
+        request.in_flight = False
+        end = row.start + row.num_tokens
+        request.num_computed = end
+        again = max(0, min(end, request.high_water) - row.start)
+        request.high_water = max(request.high_water, end)
+        self.memory.committed(request)
+        if request.id in self._aborts:
+            self._aborts.discard(request.id)
+            self.scheduler.remove(request)
+            self._end(request, "abort", now, "aborted")
+        elif row.samples:
+            self._append(request, token, margin, now)
+        return again
+
+    def _append(self, request: Request, token: int | None, margin: float | None, now: float) -> None:
+        request.num_output += 1
+        if token is not None:
+            request.output.append(token)
+        if margin is not None:
+            request.margins.append(margin)
+        request.first_token_time = now if request.first_token_time is None else request.first_token_time
+        request.last_token_time = now
+        reason = self._stop_reason(request, token)
+        if reason is not None:
+            self.scheduler.finish(request)
+            self._end(request, reason, now, "finished", request.num_output)
+
+    def _stop_reason(self, request: Request, token: int | None) -> str | None:
+        if token is not None and token in request.sampling.stop_token_ids:
+            return "stop"
+        if token is not None and token in self.eos_token_ids and not request.sampling.ignore_eos:
+            return "stop"
+        return "length" if request.num_output >= request.sampling.max_tokens else None
+
+    def _end(self, request: Request, reason: str, now: float, kind: str, value: int = 0, note: str = "") -> None:
+        request.finish_reason = reason
+        info = self.trace.requests[request.id]
+        info.finish_reason, info.error = reason, note or None
+        self._note(now, kind, request.id, value, note)
+
+    def _deliver_batch(self, now: float) -> None:
+        """With delivery "batch" users get their tokens when the whole batch has ended."""
+        ended = self.scheduler.end_of_batch()
+        if self.scheduler.axes.delivery == "batch":
+            for request in ended:
+                self._note(now, "delivered", request.id, request.num_output)
+
+    def _record(self, flight: Flight, now: float, rows: list[RowTrace], events: list[Event]) -> StepTrace:
+        counts = self.memory.counts()
+        step = StepTrace(
+            index=len(self.trace),
+            start=flight.start,
+            end=now,
+            attention=flight.plan.attention,
+            rows=rows,
+            events=flight.events + events + self._events,
+            waiting=len(self.scheduler.waiting),
+            running=len(self.scheduler.running),
+            free=counts.free,
+            used=counts.used,
+            cached=counts.cached,
+        )
+        self._events = []
+        return step
+
+    def flush(self) -> RunTrace:
+        """Events since the last step go to the end of the trace; call when driving has ended."""
+        self.trace.late_events += self._events
+        self._events = []
+        return self.trace

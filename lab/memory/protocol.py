@@ -1,0 +1,69 @@
+"""What the scheduler may ask of a memory: block ids and counts, never tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from lab.request import Request
+
+
+class BlockCounts(NamedTuple):
+    """Where the pool's blocks are now; free + used + cached is always the pool's size.
+
+    `used` blocks are held by at least one request, `cached` ones only by a prefix cache (they can be evicted).
+    """
+
+    free: int
+    used: int
+    cached: int
+
+
+class Memory(Protocol):
+    """Decides which blocks hold which request's keys and values."""
+
+    num_blocks: int
+    block_size: int
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that `num_tokens` tokens occupy."""
+        ...
+
+    def check_fits(self, request: Request) -> None:
+        """Raise NeverFits when `request` could not even run alone."""
+        ...
+
+    def can_admit(self, request: Request, promised: int) -> bool:
+        """True when all remaining tokens of a waiting request fit beside `promised` blocks owed to others."""
+        ...
+
+    def admit(self, request: Request) -> int:
+        """Give a waiting request what is already resident; sets block_table and num_computed.
+
+        Returns the tokens taken from a prefix cache (0 without one).
+        """
+        ...
+
+    def can_grow(self, request: Request, num_tokens: int) -> bool:
+        """True when the request's table can be extended to hold `num_tokens` tokens now."""
+        ...
+
+    def grow(self, request: Request, num_tokens: int) -> None:
+        """Extend the request's table to hold `num_tokens` tokens. Raises OutOfBlocks."""
+        ...
+
+    def committed(self, request: Request) -> None:
+        """Tokens up to num_computed are now in the blocks; a prefix cache may show them to others."""
+        ...
+
+    def release(self, request: Request) -> None:
+        """Take back every block of the request. Raises BlockError on a second release of the same block."""
+        ...
+
+    def counts(self) -> BlockCounts:
+        """Blocks by owner, in O(1)."""
+        ...
+
+    def check(self, live: Iterable[Request]) -> None:
+        """Recount everything against the tables of all `live` requests. Raises BlockError on any difference."""
+        ...

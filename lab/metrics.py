@@ -1,0 +1,297 @@
+"""Report: every metric defined once, computed from a RunTrace and nothing else.
+
+TTFT   first token delivered − arrival (with batch delivery that is the end of the batch)
+TPOT   (last token − first token) / (n − 1), per request with n > 1, at the times tokens were computed
+ITL    every gap between consecutive tokens of a request, pooled over all requests
+e2e    last token delivered − arrival
+Only requests that ran to their end ("stop" or "length") have latencies; every computed token counts as work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from lab.errors import BadPolicy
+from lab.trace import RunTrace
+
+SLO_NAMES = ("ttft", "tpot", "e2e", "itl")
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Mean and percentiles (linear interpolation) in the unit of the values; None where there are none."""
+
+    mean: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Distribution:
+        """Summarise `values`."""
+        ordered = sorted(values)
+        if not ordered:
+            return cls()
+        return cls(sum(ordered) / len(ordered), *(percentile(ordered, q) for q in (0.5, 0.95, 0.99)))
+
+
+def percentile(ordered: Sequence[float], q: float) -> float:
+    """The q-quantile (0 to 1) of sorted values, interpolated linearly between neighbours."""
+    place = q * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+@dataclass(slots=True)
+class RequestTimes:
+    """What one request went through, in seconds on the run's clock."""
+
+    id: int
+    arrival: float
+    admitted: float | None = None  # start of the first step it took part in
+    tokens: list[float] = field(default_factory=list)  # when each output token was computed
+    output: list[int] = field(default_factory=list)  # their ids; empty when only priced
+    margins: list[float] = field(default_factory=list)
+    delivered: float | None = None  # with batch delivery: when the batch ended
+    finish_reason: str | None = None
+
+    @property
+    def done(self) -> bool:
+        """Ran to its end."""
+        return self.finish_reason in ("stop", "length")
+
+    @property
+    def ttft(self) -> float:
+        """Seconds to the first token in the user's hands."""
+        return (self.tokens[0] if self.delivered is None else self.delivered) - self.arrival
+
+    @property
+    def tpot(self) -> float | None:
+        """Seconds per output token after the first; None for a single token."""
+        if len(self.tokens) < 2:
+            return None
+        return (self.tokens[-1] - self.tokens[0]) / (len(self.tokens) - 1)
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between consecutive tokens."""
+        return [after - before for before, after in zip(self.tokens, self.tokens[1:], strict=False)]
+
+    @property
+    def e2e(self) -> float:
+        """Seconds from arrival to the last token in the user's hands."""
+        return (self.tokens[-1] if self.delivered is None else self.delivered) - self.arrival
+
+    def meets(self, slo: dict[str, float]) -> bool:
+        """True when every limit of `slo` (seconds) holds; a single token counts as TPOT 0 and ITL 0."""
+        values = {
+            "ttft": self.ttft,
+            "tpot": self.tpot or 0.0,
+            "e2e": self.e2e,
+            "itl": max(self.gaps, default=0.0),
+        }
+        return all(values[name] <= limit for name, limit in slo.items())
+
+
+def request_times(trace: RunTrace) -> dict[int, RequestTimes]:
+    """Walk the trace once and collect each request's times, by id."""
+    times = {
+        info.id: RequestTimes(info.id, info.arrival_time, finish_reason=info.finish_reason)
+        for info in trace.requests.values()
+    }
+    for step in trace:
+        for row in step.rows:
+            request = times[row.request]
+            if request.admitted is None:
+                request.admitted = step.start
+            if row.sampled:
+                request.tokens.append(step.end)
+            if row.token is not None:
+                request.output.append(row.token)
+            if row.margin is not None:
+                request.margins.append(row.margin)
+    for event in trace.events():
+        if event.kind == "delivered":
+            times[event.request].delivered = event.time
+    return times
+
+
+@dataclass(slots=True)
+class Report:
+    """Latency, throughput, goodput and work of one run. Times in seconds, rates per second of the run's clock."""
+
+    requests: int = 0
+    finished: int = 0
+    duration_s: float = 0.0  # first arrival to last step's end
+    output_tokens: int = 0
+    output_tokens_per_s: float = 0.0
+    total_tokens_per_s: float = 0.0  # prompt and output tokens of finished requests
+    requests_per_s: float = 0.0
+    ttft_s: Distribution = field(default_factory=Distribution)
+    tpot_s: Distribution = field(default_factory=Distribution)
+    itl_s: Distribution = field(default_factory=Distribution)
+    e2e_s: Distribution = field(default_factory=Distribution)
+    queueing_s: Distribution = field(default_factory=Distribution)  # arrival to the first step taken part in
+    goodput_rps: float | None = None  # requests/s meeting every limit of `slo`; None without one
+    slo: dict[str, float] = field(default_factory=dict)
+    computed_tokens: int = 0
+    padded_tokens: int = 0
+    recomputed_tokens: int = 0
+    cached_tokens: int = 0
+    dropped_tokens: int = 0
+    wasted_slots: int = 0  # rows computed for requests that had already finished
+    peak_blocks: int = 0
+    kv_waste: float | None = None  # share of the slots in used blocks that held no token, mean over steps
+    preemptions: int = 0
+    steps: int = 0
+    mean_batch: float = 0.0  # requests computed per step, finished ones not counted
+    mfu: float | None = None  # share of peak FLOP/s; None where no peak is known
+    mbu: float | None = None  # share of peak memory bandwidth; None where no peak is known
+    utilisation: float = 0.0  # share of the duration in which a step was in flight
+    clock: str = ""
+    measured: bool = True  # False: step times come from a model of a machine
+    tokens_sha256: str | None = None
+    axes: dict[str, str] = field(default_factory=dict)
+    trace: RunTrace = field(default_factory=RunTrace, repr=False)
+    times: dict[int, RequestTimes] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_trace(cls, trace: RunTrace, slo: dict[str, float] | None = None) -> Report:
+        """Compute every metric. Raises BadPolicy for an unknown SLO name."""
+        slo = slo or {}
+        unknown = sorted(set(slo) - set(SLO_NAMES))
+        if unknown:
+            raise BadPolicy(f"SLO on {', '.join(unknown)}; there are {', '.join(SLO_NAMES)} (seconds)")
+        report = cls(trace=trace, times=request_times(trace), slo=slo, axes=trace.meta.get("axes", {}))
+        report.clock = trace.meta.get("clock", "")
+        report.measured = trace.meta.get("measured", True)
+        report._latency()
+        report._work()
+        report.tokens_sha256 = digest(report.times)
+        return report
+
+    def _latency(self) -> None:
+        done = [times for times in self.times.values() if times.done]
+        self.requests, self.finished = len(self.times), len(done)
+        if not self.times or not len(self.trace):
+            return
+        first = min(times.arrival for times in self.times.values())
+        self.duration_s = self.trace[-1].end - first
+        self.output_tokens = sum(len(times.tokens) for times in self.times.values())
+        prompts = sum(self.trace.requests[times.id].num_prompt for times in done)
+        outputs = sum(len(times.tokens) for times in done)
+        self.output_tokens_per_s = self.output_tokens / self.duration_s
+        self.total_tokens_per_s = (prompts + outputs) / self.duration_s
+        self.requests_per_s = len(done) / self.duration_s
+        self.ttft_s = Distribution.of(times.ttft for times in done)
+        self.tpot_s = Distribution.of(times.tpot for times in done if times.tpot is not None)
+        self.itl_s = Distribution.of(gap for times in done for gap in times.gaps)
+        self.e2e_s = Distribution.of(times.e2e for times in done)
+        self.queueing_s = Distribution.of(
+            times.admitted - times.arrival for times in done if times.admitted is not None
+        )
+        if self.slo:
+            self.goodput_rps = sum(times.meets(self.slo) for times in done) / self.duration_s
+
+    def _work(self) -> None:
+        busy, rows, waste = 0.0, 0, []
+        for step in self.trace:
+            self.steps += 1
+            self.computed_tokens += step.computed
+            self.padded_tokens += step.padded
+            self.recomputed_tokens += step.recomputed
+            self.wasted_slots += step.carried
+            self.peak_blocks = max(self.peak_blocks, self.trace.meta.get("num_blocks", 0) - step.free - step.cached)
+            busy += step.end - step.start
+            rows += len(step.rows) - step.carried
+            if step.slots:
+                waste.append(1 - step.resident / step.slots)
+        for event in self.trace.events():
+            self.cached_tokens += event.value if event.kind == "admitted" else 0
+            self.dropped_tokens += event.value if event.kind == "preempted" else 0
+            self.preemptions += event.kind == "preempted"
+        self.kv_waste = sum(waste) / len(waste) if waste else None
+        self.mean_batch = rows / self.steps if self.steps else 0.0
+        self.utilisation = min(1.0, busy / self.duration_s) if self.duration_s else 0.0
+
+    @property
+    def outputs(self) -> dict[int, list[int]]:
+        """Output token ids by request id."""
+        return {times.id: times.output for times in self.times.values()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the trace, ready for JSON."""
+        skip = {"trace", "times"}
+        record = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in skip}
+        for name, value in record.items():
+            if isinstance(value, Distribution):
+                record[name] = {item.name: getattr(value, item.name) for item in fields(value)}
+        return record
+
+    def to_json(self, path: str | Path) -> None:
+        """Write `to_dict` as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    def summary(self) -> str:
+        """A short table for people; returned, so that a notebook cell shows it when printed."""
+        return summary_table({"run": self})
+
+    def timeline(self) -> Any:
+        """Requests × time as a plotly figure."""
+        from lab.live.figures import timeline
+
+        return timeline(self)
+
+
+def digest(times: dict[int, RequestTimes]) -> str | None:
+    """SHA-256 of every request's output tokens in request order; None where no token was computed."""
+    if not any(request.output for request in times.values()):
+        return None
+    text = json.dumps([[request, times[request].output] for request in sorted(times)])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
+
+
+ROWS: tuple[tuple[str, Any], ...] = (
+    ("output tokens/s", lambda r: f"{r.output_tokens_per_s:.1f}"),
+    ("TTFT p50", lambda r: _seconds(r.ttft_s.p50)),
+    ("TTFT p95", lambda r: _seconds(r.ttft_s.p95)),
+    ("TPOT p50", lambda r: _seconds(r.tpot_s.p50)),
+    ("ITL p95", lambda r: _seconds(r.itl_s.p95)),
+    ("end-to-end p50", lambda r: _seconds(r.e2e_s.p50)),
+    ("requests finished", lambda r: f"{r.finished} of {r.requests}"),
+    ("steps", lambda r: f"{r.steps}"),
+    ("requests per step", lambda r: f"{r.mean_batch:.2f}"),
+    ("tokens computed", lambda r: f"{r.computed_tokens}"),
+    ("tokens padded", lambda r: f"{r.padded_tokens}"),
+    ("wasted slots", lambda r: f"{r.wasted_slots}"),
+    ("preemptions", lambda r: f"{r.preemptions}"),
+    ("peak blocks", lambda r: f"{r.peak_blocks}"),
+    ("busy", lambda r: f"{100 * r.utilisation:.0f} %"),
+)
+
+
+def summary_table(reports: dict[str, Report], extra: dict[str, dict[str, str]] | None = None) -> str:
+    """Metrics down, runs across. `extra` adds rows: label -> {run name: text}."""
+    names = list(reports)
+    lines = [("", *names)]
+    lines += [(label, *(show(report) for report in reports.values())) for label, show in ROWS]
+    lines += [(label, *(cells.get(name, "") for name in names)) for label, cells in (extra or {}).items()]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(names) + 1)]
+    text = [
+        "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
+        for line in lines
+    ]
+    clocks = {
+        ("measured" if report.measured else "simulated") + f" ({report.clock} clock)" for report in reports.values()
+    }
+    return "\n".join([*text, "times: " + ", ".join(sorted(clocks))])

@@ -1,0 +1,18 @@
+"""The ordering axis: WHICH waiting request is next? Ties are always first come, first served."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from lab.request import Request
+
+
+class Ordering(Protocol):
+    """Smaller keys go first. `static` promises that a key does not change while a request waits."""
+
+    name: str
+    static: bool
+
+    def key(self, request: Request, now: float) -> float | tuple[float, ...]:
+        """Sort key of a waiting request at time `now` (seconds on the driver's clock)."""
+        ...

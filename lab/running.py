@@ -1,0 +1,215 @@
+"""`lab.run` and `lab.compare`: a workload, a model and one policy per axis in; reports out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lab import axes as axis_specs
+from lab.clock import Driver, make_clock
+from lab.engine import Engine
+from lab.errors import BadPolicy
+from lab.memory.blocks import PagedMemory
+from lab.metrics import Report, summary_table
+from lab.request import Request
+from lab.scheduler import Axes, Scheduler
+from lab.workload import Workload
+
+#: Two logits closer than this may be ordered differently by kernels that round differently: measured largest
+#: difference between this package's attention backends and batch shapes on the default model, times ten.
+LOGIT_TOLERANCE = 2e-3
+DEFAULT_BLOCKS = 1024
+
+
+def build_axes(
+    batching: Any = "continuous",
+    chunking: Any = None,
+    ordering: Any = "fcfs",
+    preemption: Any = "recompute",
+    attention: str | None = None,
+    delivery: str | None = None,
+) -> Axes:
+    """Policies or their specs. Static batches compute prompts whole, others in chunks of 256, unless told."""
+    policy = axis_specs.parse("batching", batching)
+    if chunking is None:
+        chunking = "whole" if policy.admits_together else "budget:256"
+    if attention not in (None, "packed", "padded"):
+        raise BadPolicy(f"attention {attention!r} is not known; there are packed and padded")
+    if delivery not in (None, "token", "batch"):
+        raise BadPolicy(f"delivery {delivery!r} is not known; there are token and batch")
+    if delivery == "batch" and not policy.carries_finished:
+        raise BadPolicy(f"delivery 'batch' waits for the end of the batch, and {policy.name} batching has none")
+    return Axes(
+        policy,
+        axis_specs.parse("chunking", chunking),
+        axis_specs.parse("ordering", ordering),
+        axis_specs.parse("preemption", preemption),
+        attention or "",
+        delivery or "",
+    )
+
+
+def build_engine(
+    model: Any,
+    requests: list[Request] | None = None,
+    *,
+    blocks: int | None = None,
+    block_size: int = 16,
+    memory: str = "paged",
+    prefix_cache: str = "none",
+    **axes: Any,
+) -> Engine:
+    """An engine ready to be driven. Without `blocks` the pool holds all of `requests` at once, at most 1,024."""
+    if memory != "paged":
+        raise BadPolicy(f"memory {memory!r} is not known; there is paged")
+    if prefix_cache != "none":
+        raise BadPolicy(f"prefix cache {prefix_cache!r} is not known; there is none")
+    policies = build_axes(**axes)
+    if blocks is None:
+        needs = [-(-request.max_total // max(1, block_size)) for request in requests or []]
+        blocks = max([min(sum(needs), DEFAULT_BLOCKS), *needs]) if needs else DEFAULT_BLOCKS
+    store = PagedMemory(blocks, block_size)
+    engine = Engine(
+        Scheduler(policies, store),
+        store,
+        model.runner(blocks, block_size),
+        model.eos_token_ids,
+        model.max_context,
+    )
+    engine.trace.meta = {
+        "model": model.name,
+        "axes": {
+            **{name: axis_specs.describe(getattr(policies, name)) for name in axis_specs._HOMES},
+            "attention": policies.attention,
+            "delivery": policies.delivery,
+        },
+        "num_blocks": blocks,
+        "block_size": block_size,
+    }
+    return engine
+
+
+def run(
+    work: Workload,
+    model: Any,
+    *,
+    slo: dict[str, float] | None = None,
+    clock: str | None = None,
+    check: bool = False,
+    **options: Any,
+) -> Report:
+    """Run every request of `work` and report. Options are those of `build_engine` and `build_axes`.
+
+    clock "wall" waits for arrivals in real time (the default); "virtual" jumps over the waiting, and is the
+    default for priced models. `check` recounts all blocks after every step. A request that can never fit is
+    refused and reported; the others go on.
+    """
+    work = with_rate(work, model)
+    requests = work.requests(model)
+    engine = build_engine(model, requests, **options)
+    engine.check_every_step = check
+    priced = hasattr(model, "price")
+    timer = make_clock(clock or ("virtual" if priced else "wall"))
+    engine.trace.meta |= {
+        "clock": timer.name,
+        "measured": not priced,
+        "workload": work.name,
+        "rate": work.rate,
+    }
+    return Report.from_trace(Driver(engine, requests, timer).run(), slo)
+
+
+_capacity: dict[tuple, float] = {}
+
+
+def with_rate(work: Workload, model: Any) -> Workload:
+    """Turn `load` into a rate: load × the requests/s this model finishes when all of them wait from the start."""
+    if work.load is None:
+        return work
+    key = (model.name, work.name, [spec.sampling.max_tokens for spec in work.specs].__repr__())
+    if key not in _capacity:
+        crowd = Workload(work.name, work.specs[:24], rate=1e9)
+        _capacity[key] = run(crowd, model, batching="continuous:16").requests_per_s
+    return work.at_rate(work.load * _capacity[key])
+
+
+@dataclass(frozen=True, slots=True)
+class SameTokens:
+    """Verdict on one run against the reference: "yes", "tie" (a near-equal pair of logits) or "no"."""
+
+    verdict: str
+    request: int | None = None
+    position: int | None = None  # index into the output tokens
+    margin: float | None = None  # the reference's top-2 logit margin there
+
+    def __str__(self) -> str:
+        if self.verdict == "yes":
+            return "yes"
+        margin = "unknown" if self.margin is None else f"{self.margin:.1e}"
+        return f"{self.verdict} (request {self.request}, token {self.position}, margin {margin})"
+
+
+def same_tokens(reference: Report, other: Report) -> SameTokens:
+    """Compare outputs request by request up to the first difference of each; the worst verdict is returned."""
+    worst = SameTokens("yes")
+    for request, times in reference.times.items():
+        ours, theirs = times.output, other.times[request].output
+        place = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), None)
+        if place is None and len(ours) != len(theirs):
+            place = min(len(ours), len(theirs))
+        if place is None:
+            continue
+        margin = times.margins[place] if place < len(times.margins) else None
+        verdict = "tie" if margin is not None and margin < LOGIT_TOLERANCE else "no"
+        if worst.verdict == "yes" or verdict == "no":
+            worst = SameTokens(verdict, request, place, margin)
+        if verdict == "no":
+            return worst
+    return worst
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Reports by name, and for each whether its tokens equal those of the first."""
+
+    reports: dict[str, Report]
+    same: dict[str, SameTokens] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Report:
+        return self.reports[name]
+
+    def summary(self) -> str:
+        """One table over all runs."""
+        return summary_table(self.reports, {"same tokens": {name: str(same) for name, same in self.same.items()}})
+
+    def to_dict(self) -> dict[str, Any]:
+        """{"runs": [{name, axes, same_tokens, report}]}, ready for JSON."""
+        return {
+            "runs": [
+                {
+                    "name": name,
+                    "axes": report.axes,
+                    "same_tokens": self.same[name].verdict,
+                    "same_tokens_detail": str(self.same[name]),
+                    "report": report.to_dict(),
+                }
+                for name, report in self.reports.items()
+            ]
+        }
+
+
+def compare(work: Workload, model: Any, runs: dict[str, dict[str, Any]], **common: Any) -> Comparison:
+    """Run the same requests under several option sets, one after the other, and compare their tokens.
+
+    The first run is the reference. On a measured clock a short run before it warms caches and kernels.
+    """
+    if not runs:
+        raise BadPolicy("compare needs at least one run")
+    work = with_rate(work, model)
+    if not hasattr(model, "price"):
+        warm = Workload("warm-up", work.specs[:2], rate=1e9)
+        for options in runs.values():
+            run(warm, model, **(common | options))
+    reports = {name: run(work, model, **(common | options)) for name, options in runs.items()}
+    reference = next(iter(reports.values()))
+    return Comparison(reports, {name: same_tokens(reference, report) for name, report in reports.items()})

@@ -1,0 +1,61 @@
+"""The smallest price list: a step costs a fixed time plus a time per token. For tests and checked cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from lab.plan import StepPlan, StepResult
+
+
+@dataclass(slots=True)
+class PricedRunner:
+    """Charges `price(plan)` seconds. With an inner runner the tokens are real, without one there are none."""
+
+    price: Callable[[StepPlan], float]
+    inner: Any = None
+
+    def run(self, plan: StepPlan) -> StepResult:
+        """Compute (or skip) the plan and report the modelled seconds."""
+        if self.inner is None:
+            nothing: list[None] = [None] * len(plan.rows)
+            return StepResult(list(nothing), list(nothing), self.price(plan), modelled=True)
+        result = self.inner.run(plan)
+        return StepResult(result.tokens, result.margins, self.price(plan), modelled=True)
+
+
+@dataclass(slots=True)
+class Priced:
+    """A model whose steps cost `step + token × (tokens, padding included)` seconds on the virtual clock.
+
+    `Priced(model)` computes real tokens and charges modelled time; `Priced()` only charges, for workloads whose
+    prompts are ids or lengths.
+    """
+
+    model: Any = None
+    step: float = 0.020
+    token: float = 0.001
+    name: str = field(init=False, default="priced")
+    eos_token_ids: frozenset[int] = field(init=False, default=frozenset())
+    max_context: int | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        if self.model is not None:
+            self.name = f"{self.model.name} (priced)"
+            self.eos_token_ids, self.max_context = self.model.eos_token_ids, self.model.max_context
+
+    def price(self, plan: StepPlan) -> float:
+        """Seconds of one step: every row of the rectangle is paid for, padding like tokens."""
+        return self.step + self.token * (plan.num_tokens + plan.num_padding)
+
+    def encode_chat(self, text: str) -> list[int]:
+        """Tokens of a chat message; without a model, one per four characters, numbered only."""
+        if self.model is not None:
+            return self.model.encode_chat(text)
+        return list(range(max(1, len(text) // 4)))
+
+    def runner(self, num_blocks: int, block_size: int) -> PricedRunner:
+        """A runner over `num_blocks` blocks of `block_size` tokens."""
+        inner = None if self.model is None else self.model.runner(num_blocks, block_size)
+        return PricedRunner(self.price, inner)

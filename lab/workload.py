@@ -1,0 +1,141 @@
+"""Workloads: who asks what, and when. The same seed gives the same requests at every rate.
+
+Arrivals are a Poisson process: gaps are exponential with mean 1/rate. Gaps are drawn once and divided by the
+rate, so that a higher rate is the same story told faster.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from lab.errors import BadWorkload
+from lab.request import Request, SamplingParams
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpec:
+    """One request before it meets a model. `prompt` is a chat message, or token ids, or only a length."""
+
+    arrival: float  # in units of 1/rate for a workload with a rate, else in seconds
+    prompt: str | tuple[int, ...] | int
+    sampling: SamplingParams
+    priority: int = 0
+    deadline: float | None = None  # seconds after arrival by which the first token is wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Specs plus how fast they come: `rate` in requests/s, or `load` as a multiple of measured capacity."""
+
+    name: str
+    specs: tuple[RequestSpec, ...]
+    rate: float | None = None
+    load: float | None = None
+
+    def __post_init__(self) -> None:
+        for field, value in (("rate", self.rate), ("load", self.load)):
+            if value is not None and not (value > 0 and isfinite(value)):
+                raise BadWorkload(f"{field} is {value}; it must be a finite number above 0")
+        if not self.specs:
+            raise BadWorkload(f"workload {self.name!r} has no requests")
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+    def at_rate(self, rate: float) -> Workload:
+        """The same requests in the same order at another rate (requests/s)."""
+        return replace(self, rate=rate, load=None)
+
+    def requests(self, model: Any) -> list[Request]:
+        """Fresh requests for one run; chat prompts go through the model's template. Ids are 0, 1, …"""
+        scale = 1.0 / self.rate if self.rate else 1.0
+        made = []
+        for index, spec in enumerate(self.specs):
+            arrival = spec.arrival * scale
+            prompt: Sequence[int] | None = None
+            if isinstance(spec.prompt, str):
+                prompt = model.encode_chat(spec.prompt)
+            elif not isinstance(spec.prompt, int):
+                prompt = spec.prompt
+            made.append(
+                Request(
+                    index,
+                    prompt,
+                    spec.sampling,
+                    arrival,
+                    None if spec.deadline is None else arrival + spec.deadline,
+                    spec.priority,
+                    num_prompt=spec.prompt if isinstance(spec.prompt, int) else 0,
+                )
+            )
+        return made
+
+
+@cache
+def chat_prompts() -> tuple[tuple[str, int], ...]:
+    """Chat prompts of our own, with the output tokens for which greedy decoding of the default model is clear-cut.
+
+    "Clear-cut": the two largest logits are at least 0.01 apart at every one of those positions, so that kernels
+    which round differently still choose the same token.
+    """
+    entries = json.loads((DATA / "prompts.json").read_text(encoding="utf-8"))["prompts"]
+    return tuple((entry["text"], entry["clear_tokens"]) for entry in entries)
+
+
+def chat_workload(
+    requests: int = 32,
+    rate: float | None = None,
+    seed: int = 0,
+    load: float | None = None,
+    max_tokens: int | None = None,
+    temperature: float = 0.0,
+) -> Workload:
+    """Chat questions of mixed length, answers of mixed length (8 to 96 tokens, median about 32), Poisson arrivals.
+
+    Give `rate` (requests/s) or `load` (× the capacity measured on this machine); with neither, 4 requests/s.
+    `max_tokens` makes all answers equally long at most.
+    """
+    if requests < 1:
+        raise BadWorkload(f"a workload of {requests} requests; it needs at least 1")
+    if rate is not None and load is not None:
+        raise BadWorkload(f"give rate ({rate}) or load ({load}), not both")
+    draw = random.Random(seed)
+    pool = list(chat_prompts())
+    deck: list[tuple[str, int]] = []
+    now, specs = 0.0, []
+    for _ in range(requests):
+        if not deck:
+            deck = draw.sample(pool, len(pool))
+        text, clear = deck.pop()
+        length = min(96, max(8, round(draw.lognormvariate(3.5, 0.7))))
+        limit = min(length, clear) if max_tokens is None else max_tokens
+        sampling = SamplingParams(max_tokens=limit, temperature=temperature, seed=seed)
+        specs.append(RequestSpec(now, text, sampling))
+        now += draw.expovariate(1.0)
+    return Workload(f"chat-{requests}-seed{seed}", tuple(specs), 4.0 if rate is None and load is None else rate, load)
+
+
+def fixed_workload(
+    prompts: Sequence[tuple[int, ...] | int | str],
+    outputs: Sequence[int],
+    arrivals: Sequence[float] | None = None,
+    ignore_eos: bool = True,
+) -> Workload:
+    """Exactly these prompts (ids, lengths or chat texts), output lengths and arrival times in seconds."""
+    arrivals = [0.0] * len(prompts) if arrivals is None else arrivals
+    if not len(prompts) == len(outputs) == len(arrivals):
+        raise BadWorkload(f"{len(prompts)} prompts, {len(outputs)} output lengths and {len(arrivals)} arrivals")
+    specs = tuple(
+        RequestSpec(arrival, prompt, SamplingParams(max_tokens=length, ignore_eos=ignore_eos))
+        for arrival, prompt, length in zip(arrivals, prompts, outputs, strict=True)
+    )
+    return Workload(f"fixed-{len(specs)}", specs)
