@@ -1,0 +1,164 @@
+"""`python3 -m lab run | compare | selfcheck | …`: the library's calls as commands. Axis options are specs."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lab.errors import BadPolicy, LabError
+from lab.metrics import SLO_NAMES
+
+AXES = ("batching", "chunking", "ordering", "preemption", "prefix-cache", "memory", "attention", "delivery")
+_HELP = {
+    "batching": "static:8, continuous:16, …",
+    "chunking": "whole, budget:256, …",
+    "ordering": "fcfs, …",
+    "preemption": "recompute, …",
+    "prefix-cache": "none, …",
+    "memory": "paged, …",
+    "attention": "packed or padded (default: what the batching policy uses)",
+    "delivery": "token or batch (default: what the batching policy uses)",
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run one command; returns the exit code. Errors a user can cause end in one sentence, not a traceback."""
+    commands = _commands()
+    if not argv or argv[0] not in commands:
+        print(f"unknown command {argv[0] if argv else ''!r}; there are {', '.join(commands)}", file=sys.stderr)
+        return 2
+    try:
+        return commands[argv[0]](argv[1:])
+    except LabError as error:
+        print(f"{argv[0]}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _commands() -> dict[str, Callable[[list[str]], int]]:
+    return {
+        "run": run_command,
+        "compare": compare_command,
+        "selfcheck": lambda argv: _module("lab.selfcheck", argv),
+        "notebooks": lambda argv: _module("lab.course.generate", argv),
+        "clear-prompts": lambda argv: _module("lab.course.clear_prompts", argv),
+        "placement": lambda argv: _module("lab.cluster.placement", argv),
+    }
+
+
+def _module(name: str, argv: list[str]) -> int:
+    from importlib import import_module
+
+    return import_module(name).main(argv)
+
+
+def _parser(command: str, about: str, repeat: bool) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python3 -m lab {command}", description=about)
+    parser.add_argument(
+        "--model", default="smollm2-135m-instruct", help="a model's name, tiny, or a checkpoint folder"
+    )
+    parser.add_argument("--requests", type=int, default=24, metavar="N", help="chat requests (default 24)")
+    parser.add_argument("--rate", type=float, metavar="R", help="arrivals per second (default 4)")
+    parser.add_argument("--load", type=float, metavar="X", help="arrivals as a multiple of this machine's capacity")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="the same output limit for every request")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    for axis in AXES:
+        parser.add_argument(f"--{axis}", action="append" if repeat else "store", metavar="SPEC", help=_HELP[axis])
+    parser.add_argument("--blocks", type=int, metavar="N", help="blocks in the key-value pool")
+    parser.add_argument("--block-size", type=int, default=16, metavar="N", help="tokens per block (default 16)")
+    parser.add_argument("--slo", metavar="ttft=1,tpot=0.2", help="latency limits in seconds, for goodput")
+    parser.add_argument("--clock", choices=("wall", "virtual"), help="wait for arrivals, or jump to them")
+    parser.add_argument("--check", action="store_true", help="recount every block after every step")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
+    return parser
+
+
+def _slo(text: str | None) -> dict[str, float]:
+    limits = {}
+    for part in (text or "").split(",") if text else []:
+        name, _, value = part.partition("=")
+        try:
+            limits[name.strip()] = float(value)
+        except ValueError:
+            raise BadPolicy(f"--slo {part!r}: write {' or '.join(SLO_NAMES)}=SECONDS, joined by commas") from None
+    return limits
+
+
+def _setting(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
+    """Workload, model and the options both commands share."""
+    from lab.execution.model import load_model
+    from lab.workload import chat_workload
+
+    work = chat_workload(
+        options.requests, options.rate, options.seed, options.load, options.max_tokens, options.temperature
+    )
+    common = {
+        "slo": _slo(options.slo),
+        "clock": options.clock,
+        "check": options.check,
+        "blocks": options.blocks,
+        "block_size": options.block_size,
+    }
+    return work, load_model(options.model), common
+
+
+def run_command(argv: list[str]) -> int:
+    """One workload, one value per axis."""
+    parser = _parser("run", "Run chat requests through the engine and print a report.", repeat=False)
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write every step as JSONL")
+    options = parser.parse_args(argv)
+    work, model, common = _setting(options)
+    from lab.running import run
+
+    report = run(work, model, **common, **_axis_values(options))
+    print(report.summary())
+    if options.trace:
+        report.trace.write(options.trace)
+    if options.json:
+        report.to_json(options.json)
+    return 0
+
+
+def _axis_values(options: argparse.Namespace) -> dict[str, Any]:
+    given = {axis.replace("-", "_"): getattr(options, axis.replace("-", "_")) for axis in AXES}
+    return {axis: value for axis, value in given.items() if value is not None}
+
+
+def compare_command(argv: list[str]) -> int:
+    """The product of all axis values given, over the same requests."""
+    parser = _parser(
+        "compare", "Run the same requests under every combination of the axis values given.", repeat=True
+    )
+    options = parser.parse_args(argv)
+    runs = combinations(_axis_values(options))
+    work, model, common = _setting(options)
+    from lab.running import compare
+
+    comparison = compare(work, model, runs, **common)
+    print(comparison.summary())
+    if options.json:
+        options.json.write_text(json.dumps(comparison.to_dict(), indent=2) + "\n", encoding="utf-8")
+    return 1 if any(same.verdict == "no" for same in comparison.same.values()) else 0
+
+
+def combinations(values: dict[str, list[str]]) -> dict[str, dict[str, str]]:
+    """Every combination; a run is named by the values in which the runs differ."""
+    differing = [axis for axis, specs in values.items() if len(specs) > 1]
+    runs = {}
+    for specs in itertools.product(*values.values()):
+        options = dict(zip(values, specs, strict=True))
+        name = " ".join(options[axis] for axis in differing) or " ".join(specs) or "default"
+        if name in runs:
+            raise BadPolicy(f"{name} is given twice")
+        runs[name] = options
+    return runs
