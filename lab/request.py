@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 
 from lab.errors import BadRequest
@@ -31,6 +31,7 @@ class SamplingParams:
     seed: int = 0
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    n: int = 1  # samples of the same prompt; each is a request of its own, see `Request.samples`
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -39,6 +40,8 @@ class SamplingParams:
             raise BadRequest(f"temperature is {self.temperature}; it must be a finite number >= 0")
         if not 0 < self.top_p <= 1:
             raise BadRequest(f"top_p is {self.top_p}; it must be in (0, 1]")
+        if self.n < 1:
+            raise BadRequest(f"n is {self.n} samples; it must be at least 1")
         if self.top_k < 0:
             raise BadRequest(f"top_k is {self.top_k}; it must be >= 0 (0 = no limit)")
 
@@ -59,12 +62,15 @@ class Request:
     priority: int = 0  # larger goes first
     num_prompt: int = 0
     block_keys: tuple[int, ...] = ()
+    key_size: int = 512  # prompt tokens that one block key stands for
     # ------------------------------------------------------------- owned by the engine
     num_computed: int = 0  # tokens whose keys and values are resident
     num_output: int = 0
     output: list[int] = field(default_factory=list)  # stays empty when tokens are only priced
     margins: list[float] = field(default_factory=list)  # top-2 logit margin of each output token
     block_table: list[int] = field(default_factory=list)
+    host_table: list[int] = field(default_factory=list)  # blocks in host memory while swapped out
+    contents: list[tuple] = field(default_factory=list)  # see memory.content
     status: str = "waiting"
     in_flight: bool = False
     high_water: int = 0  # most tokens ever computed; below it, computing is recomputing
@@ -102,6 +108,18 @@ class Request:
     def order(self) -> tuple[float, int]:
         """First come, first served: the tie-break of every order."""
         return (self.arrival_time, self.id)
+
+    def samples(self) -> list[Request]:
+        """The further requests of a prompt sampled n times, with ids of their own: id + sample·2³².
+
+        An id depends on the parent's alone, so the noise of a sample does not depend on when it was forked.
+        """
+        return [
+            replace(
+                self, id=self.id + (sample << 32), output=[], margins=[], block_table=[], host_table=[], contents=[]
+            )
+            for sample in range(1, self.sampling.n)
+        ]
 
     def tokens(self, start: int, stop: int) -> list[int]:
         """Token ids at positions [start, stop) of prompt + output."""

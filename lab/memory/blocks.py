@@ -1,17 +1,15 @@
-"""The block pool and the paged memory over it: block ids, reference counts, exact books.
-
-A request's keys and values live in fixed-size blocks that need not be neighbours; its block table lists them in
-order (PagedAttention, SOSP'23). Only ids are decided here; the runner moves the bytes.
-"""
+"""The block pool: which blocks are free, and how many owners hold each of the others."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
-from lab.errors import BadPolicy, BlockError, NeverFits, OutOfBlocks
-from lab.memory.protocol import BlockCounts
-from lab.request import Request
+from lab.errors import BadPolicy, BlockError, OutOfBlocks
+
+
+def blocks_for(num_tokens: int, block_size: int) -> int:
+    """Blocks that `num_tokens` tokens occupy; the last one may be partly filled."""
+    return -(-num_tokens // block_size)
 
 
 class BlockPool:
@@ -64,69 +62,3 @@ class BlockPool:
                 raise BlockError(f"block {block} has {count} references, its holders number {held[block]}")
             if (count == 0) != (block in free):
                 raise BlockError(f"block {block} has {count} references and is {'' if block in free else 'not '}free")
-
-
-class PagedMemory:
-    """Paged keys and values without a prefix cache."""
-
-    name = "paged"
-
-    def __init__(self, num_blocks: int, block_size: int = 16):
-        if block_size < 1:
-            raise BadPolicy(f"a block size of {block_size} tokens; it must be at least 1")
-        self.pool = BlockPool(num_blocks)
-        self.num_blocks, self.block_size = num_blocks, block_size
-
-    def blocks_for(self, num_tokens: int) -> int:
-        """Blocks that `num_tokens` tokens occupy: the last one may be partly filled."""
-        return -(-num_tokens // self.block_size)
-
-    def check_fits(self, request: Request) -> None:
-        """Raise NeverFits when even an empty pool is too small for prompt + max_tokens."""
-        needs = self.blocks_for(request.max_total)
-        if needs > self.num_blocks:
-            raise NeverFits(request.id, needs, self.num_blocks)
-
-    def can_admit(self, request: Request, promised: int) -> bool:
-        """True when every token known so far fits in blocks that are free and not `promised` to others."""
-        return self.blocks_for(request.num_tokens) + promised <= self.pool.num_free
-
-    def admit(self, request: Request) -> int:
-        """Nothing is resident without a prefix cache: the request starts from its first token."""
-        request.num_computed = 0
-        return 0
-
-    def can_grow(self, request: Request, num_tokens: int) -> bool:
-        """A request whose last block still has room needs no free block at all."""
-        return self.blocks_for(num_tokens) - len(request.block_table) <= self.pool.num_free
-
-    def grow(self, request: Request, num_tokens: int) -> None:
-        """Extend the table to `blocks_for(num_tokens)` blocks."""
-        missing = self.blocks_for(num_tokens) - len(request.block_table)
-        if missing > 0:
-            request.block_table.extend(self.pool.allocate(missing))
-
-    def committed(self, request: Request) -> None:
-        """No cache to tell."""
-
-    def release(self, request: Request) -> None:
-        """Free the table from its tail, so that a request's first blocks are reused last."""
-        while request.block_table:
-            self.pool.release(request.block_table.pop())
-
-    def counts(self) -> BlockCounts:
-        """Free and used blocks; nothing is cached."""
-        free = self.pool.num_free
-        return BlockCounts(free, self.num_blocks - free, 0)
-
-    def check(self, live: Iterable[Request]) -> None:
-        """Every reference has a holder, every table is exactly as long as its tokens need."""
-        held: Counter[int] = Counter()
-        for request in live:
-            held.update(request.block_table)
-            if len(request.block_table) < self.blocks_for(request.num_computed):
-                raise BlockError(
-                    f"request {request.id} has {request.num_computed} tokens computed in "
-                    f"{len(request.block_table)} blocks of {self.block_size}"
-                )
-        self.pool.check(held)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from lab.plan import BlockCopy
 from lab.request import Request
 
 
@@ -54,6 +55,18 @@ class Memory(Protocol):
 
     def committed(self, request: Request) -> None:
         """Tokens up to num_computed are now in the blocks; a prefix cache may show them to others."""
+        ...
+
+    def swap_out(self, request: Request) -> bool:
+        """Move the request's blocks to host memory and free them; False (and nothing done) without room there."""
+        ...
+
+    def fork(self, parent: Request, child: Request) -> None:
+        """Let `child` share the blocks of all but the last of `parent`'s prompt tokens, copy-on-write."""
+        ...
+
+    def take_copies(self) -> list[BlockCopy]:
+        """Copies decided since the last call; the next plan must carry them out before it computes."""
         ...
 
     def release(self, request: Request) -> None:
