@@ -1,0 +1,66 @@
+"""Measure what this computer can do at best: multiply matrices, and move memory. Needs torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(slots=True)
+class Measured:
+    """A rate in units per second (FLOP/s or byte/s) and how it was obtained."""
+
+    rate: float
+    how: str
+
+
+def peak_flops(device: str = "cpu", seconds: float = 1.5) -> Measured:
+    """The best of several square float32 products, 2 n^3 operations each, over a few sizes."""
+    sizes = (1024, 2048) if device == "cpu" else (4096, 8192)
+    best, best_n = 0.0, 0
+    for n in sizes:
+        a, b = torch.rand(n, n, device=device), torch.rand(n, n, device=device)
+        out = torch.empty(n, n, device=device)
+        rate = 2 * n**3 / _best_seconds(lambda a=a, b=b, out=out: torch.mm(a, b, out=out), seconds, device)
+        if rate > best:
+            best, best_n = rate, n
+    return Measured(best, f"best float32 product of two {best_n} x {best_n} matrices, {_threads(device)}")
+
+
+def memory_bandwidth(device: str = "cpu", seconds: float = 1.5) -> Measured:
+    """The best triad a = b + s c over arrays far larger than any cache; counts two reads and one write."""
+    megabytes = 128 if device == "cpu" else 1024
+    length = megabytes * 2**20 // 4
+    a, b, c = (torch.ones(length, device=device) for _ in range(3))
+    best = _best_seconds(lambda: torch.add(b, c, alpha=3.0, out=a), seconds, device)
+    return Measured(
+        3 * 4 * length / best,
+        f"best triad a = b + s*c over {megabytes} MiB arrays, 2 reads + 1 write counted, {_threads(device)}",
+    )
+
+
+def _best_seconds(work: Callable[[], object], seconds: float, device: str) -> float:
+    work()
+    best, deadline = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        _wait(device)
+        started = time.perf_counter()
+        work()
+        _wait(device)
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def _threads(device: str) -> str:
+    if device != "cpu":
+        return torch.cuda.get_device_name()
+    number = torch.get_num_threads()
+    return f"{number} thread{'s' if number > 1 else ''}"
