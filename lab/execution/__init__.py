@@ -1,0 +1,1 @@
+"""Real tensors: weights, forward pass, paged keys and values, sampling. The only room that imports torch."""

@@ -1,0 +1,65 @@
+"""The batching curve: what a decode step costs as more requests share it, measured on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from lab.execution.model import Model
+from lab.execution.runner import ModelRunner
+from lab.plan import Row, StepPlan
+from lab.request import Request
+
+BLOCK_SIZE = 16
+
+
+class CurvePoint(NamedTuple):
+    """One batch size. `step_ms` is the median decode step, `tokens_per_s` is batch / step."""
+
+    batch: int
+    step_ms: float
+    tokens_per_s: float
+
+
+def decode_curve(
+    model: Model, batches: Sequence[int] = (1, 2, 4, 8, 16, 32), context: int = 64, steps: int = 12
+) -> list[CurvePoint]:
+    """Time `steps` decode steps for each batch size, all requests `context` tokens long when they begin.
+
+    The batch sizes take turns, so that a noisy moment of the machine hits all of them; one untimed step each goes
+    first. Prompts are not computed: their keys and values are the zeros of a fresh pool, which cost a decode step
+    exactly as much to read. The tokens therefore mean nothing and are thrown away.
+    """
+    crowds = [_Crowd(model, batch, context, steps + 1) for batch in batches]
+    for crowd in crowds:
+        crowd.step()
+    timings: list[list[float]] = [[] for _ in crowds]
+    for _ in range(steps):
+        for crowd, seconds in zip(crowds, timings, strict=True):
+            seconds.append(crowd.step())
+    return [
+        CurvePoint(crowd.size, 1e3 * median(seconds), crowd.size / median(seconds))
+        for crowd, seconds in zip(crowds, timings, strict=True)
+    ]
+
+
+class _Crowd:
+    """`size` requests with their own blocks, each with `context` tokens resident and one to compute."""
+
+    def __init__(self, model: Model, size: int, context: int, steps: int):
+        self.size = size
+        blocks = -(-(context + steps) // BLOCK_SIZE)
+        self.runner: ModelRunner = model.runner(size * blocks, BLOCK_SIZE)
+        self.requests = [Request(i, [1] * (context + 1), num_computed=context) for i in range(size)]
+        for request in self.requests:
+            request.block_table = list(range(request.id * blocks, (request.id + 1) * blocks))
+
+    def step(self) -> float:
+        """One token for everybody; returns its seconds."""
+        result = self.runner.run(StepPlan([Row(r, r.num_computed, 1, samples=True) for r in self.requests]))
+        for request, token in zip(self.requests, result.tokens, strict=True):
+            request.num_computed += 1
+            request.num_output += 1
+            request.output.append(token)
+        return result.seconds

@@ -1,0 +1,149 @@
+"""Loading: the same logits as transformers in float32, and clear refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from lab.errors import ModelError
+from lab.execution.model import load_model
+from lab.execution.weights import load_checkpoint
+
+KINDS = ["gqa", "mha", "untied", "head_dim", "theta"]
+
+
+def reference_logits(folder, prompts):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.inference_mode():
+        return [model(torch.tensor([prompt])).logits[0] for prompt in prompts]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_llamas_agree_with_transformers(kind, llama_folder, prompt_logits, random_prompt):
+    folder = llama_folder(kind)
+    model = load_model(folder)
+    prompts = [random_prompt(length, seed, model.config.vocab_size) for seed, length in enumerate((1, 17, 60))]
+    for prompt, wanted in zip(prompts, reference_logits(folder, prompts), strict=True):
+        assert (prompt_logits(model, prompt) - wanted).abs().max() < 1e-3
+
+
+def test_default_model_agrees_with_transformers(real_folder, real, prompt_logits, random_prompt):
+    prompts = [random_prompt(length, seed, real.config.vocab_size) for seed, length in enumerate((1, 16, 90))]
+    prompts.append(real.tokenizer.encode_chat("What is the capital of France?"))
+    for prompt, wanted in zip(prompts, reference_logits(real_folder, prompts), strict=True):
+        got = prompt_logits(real, prompt)
+        assert (got - wanted).abs().max() < 1e-3
+        assert torch.equal(got[-1].argmax(), wanted[-1].argmax())
+
+
+def test_default_model_knows_its_size(real):
+    assert real.num_parameters == 134_515_008
+    assert real.kv_bytes_per_token == 2 * 30 * 3 * 64 * 4
+    assert real.max_context == 8192
+    assert real.eos_token_ids == (2,)
+
+
+def test_sharded_and_half_precision_checkpoints_load(llama_folder, prompt_logits, random_prompt):
+    whole = llama_folder("gqa")
+    sharded = llama_folder("gqa", max_shard_size="40KB")
+    assert (sharded / "model.safetensors.index.json").is_file()
+    prompt = random_prompt(20)
+    wanted = prompt_logits(load_model(whole), prompt)
+    assert torch.equal(prompt_logits(load_model(sharded), prompt), wanted)
+
+    tensors = load_file(whole / "model.safetensors")
+    save_file({name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}, whole / "model.safetensors")
+    _, halves = load_checkpoint(whole)
+    assert {tensor.dtype for tensor in halves.values()} == {torch.float32}
+
+
+@pytest.fixture
+def folder(llama_folder, tmp_path):
+    return shutil.copytree(llama_folder("gqa"), tmp_path / "model")
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def edit_tensors(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def test_a_missing_tensor_is_named(folder):
+    edit_tensors(folder, lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight"))
+    with pytest.raises(ModelError, match=r"lacks tensor model\.layers\.1\.mlp\.up_proj\.weight \[80, 48\]"):
+        load_model(folder)
+
+
+def test_a_wrong_shape_is_named_with_both_shapes(folder):
+    edit_tensors(folder, lambda tensors: tensors.update({"model.norm.weight": torch.ones(47)}))
+    with pytest.raises(ModelError, match=r"model\.norm\.weight has shape \[47\].*asks for \[48\]"):
+        load_model(folder)
+
+
+def test_an_index_without_a_tensor_is_named(llama_folder, tmp_path):
+    folder = shutil.copytree(llama_folder("gqa", max_shard_size="40KB"), tmp_path / "model")
+    path = folder / "model.safetensors.index.json"
+    index = json.loads(path.read_text())
+    index["weight_map"].pop("model.norm.weight")
+    path.write_text(json.dumps(index))
+    with pytest.raises(ModelError, match=r"lacks tensor model\.norm\.weight"):
+        load_model(folder)
+    (folder / sorted(set(index["weight_map"].values()))[0]).unlink()
+    index["weight_map"]["model.norm.weight"] = "gone.safetensors"
+    path.write_text(json.dumps(index))
+    with pytest.raises(ModelError, match="cannot read"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(architectures=["GPT2LMHeadModel"]), "is a GPT2LMHeadModel"),
+        (dict(attention_bias=True), "biases in attention"),
+        (dict(hidden_act="gelu"), "activation 'gelu'"),
+        (dict(rope_parameters=dict(rope_type="llama3", rope_theta=1e4)), "rope type 'llama3'"),
+        (dict(num_key_value_heads=3), "must be a multiple"),
+    ],
+)
+def test_what_is_not_computed_is_refused(folder, changes, message):
+    edit_config(folder, **changes)
+    with pytest.raises(ModelError, match=message):
+        load_model(folder)
+
+
+def test_damaged_or_missing_files_are_named(folder, tmp_path):
+    (folder / "model.safetensors").write_bytes(b"not a checkpoint")
+    with pytest.raises(ModelError, match="cannot read .*model.safetensors"):
+        load_model(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="neither model.safetensors nor"):
+        load_model(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ModelError, match="not valid JSON"):
+        load_model(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(ModelError, match="no config.json"):
+        load_model(folder)
+    with pytest.raises(ModelError, match="--setup-only"):
+        load_model(tmp_path / "nowhere")
+    with pytest.raises(ModelError, match="--setup-only"):
+        load_model("no-such-model")
+
+
+def test_a_folder_without_tokenizer_runs_on_token_ids(folder, drive):
+    model = load_model(folder)
+    assert len(drive(model).generate([[5, 6, 7]], 3)[0]) == 3
+    for call in (model.tokenizer.encode, model.tokenizer.encode_chat, model.tokenizer.decode):
+        with pytest.raises(ModelError, match="no tokenizer.json"):
+            call("text")
