@@ -20,13 +20,15 @@ _HOMES = {
     "ordering": "lab.ordering",
     "preemption": "lab.preemption",
 }
+_PARTS = {"control": "lab.batching.control"}  # policies that others hold
+_METHODS = {"batching": "admit", "chunking": "budget", "ordering": "key", "preemption": "victim", "control": "limits"}
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @cache
 def policies(axis: str) -> dict[str, type]:
     """Every policy class of an axis by its `name`, found by looking through the axis' modules."""
-    home = import_module(_HOMES[axis])
+    home = import_module((_HOMES | _PARTS)[axis])
     modules = [home]
     for info in pkgutil.iter_modules(getattr(home, "__path__", [])):
         modules.append(import_module(f"{home.__name__}.{info.name}"))
@@ -39,20 +41,38 @@ def policies(axis: str) -> dict[str, type]:
     return found
 
 
-def parse(axis: str, spec: Any) -> Any:
-    """A policy object from a spec; anything that is not a string is taken to be one already."""
+def parse(axis: str, spec: Any, *settings: Any, **named: Any) -> Any:
+    """A policy object from a spec; anything that is not a string is taken to be one already.
+
+    `settings` and `named` are further arguments, as if the spec went on with them.
+    """
     if not isinstance(spec, str):
-        return spec
+        if settings or named:
+            raise BadPolicy(
+                f"{axis} {spec!r} with {[*settings, *named]}: arguments go with a name, not with an object"
+            )
+        return _checked(axis, spec)
+    spec = ":".join([spec, *map(str, settings), *(f"{key}={value}" for key, value in named.items())])
     name, *arguments = spec.split(":")
     if name in policies(axis):
         return _build(axis, spec, policies(axis)[name], arguments)
-    if arguments:
+    if name and arguments:
         try:
-            return _build(axis, spec, getattr(import_module(name), arguments[0]), arguments[1:])
+            policy = getattr(import_module(name), arguments[0])
         except (ImportError, AttributeError):
             pass
+        else:
+            return _checked(axis, _build(axis, spec, policy, arguments[1:]))
     known = ", ".join(sorted(policies(axis)))
     raise BadPolicy(f"{axis} {spec!r} is not known; there are {known}, or module:Class")
+
+
+def _checked(axis: str, policy: Any) -> Any:
+    """`policy` if it can be one. Raises BadPolicy naming the method it lacks."""
+    method = _METHODS[axis]
+    if isinstance(policy, type) or not callable(getattr(policy, method, None)):
+        raise BadPolicy(f"{axis} {policy!r} is no policy of that axis: those are objects with a method {method!r}")
+    return policy
 
 
 def _build(axis: str, spec: str, policy: type, arguments: list[str]) -> Any:
@@ -84,7 +104,9 @@ def _value(text: str) -> Any:
 
 
 def describe(policy: Any) -> str:
-    """The spec of a policy, from its name and its constructor's arguments."""
+    """The spec of a policy: its `spec` if it has one (it holds another policy), else its name and arguments."""
+    if hasattr(policy, "spec"):
+        return policy.spec
     values = []
     for parameter in inspect.signature(type(policy)).parameters.values():
         value = getattr(policy, parameter.name, None)

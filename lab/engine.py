@@ -128,8 +128,7 @@ class Engine:
         events, self._events = self._events, []
         recomputed = 0
         rows = []
-        slots = self.memory.counts().used * self.memory.block_size
-        resident = sum(request.num_computed for request in self.scheduler.running) + flight.plan.num_tokens
+        slots, resident = self._slots(flight.plan)
         for row, token, margin in zip(flight.plan.rows, flight.result.tokens, flight.result.margins, strict=True):
             rows.append(RowTrace(row.request.id, row.start, row.num_tokens, row.padding, row.samples, token, margin))
             if row.num_tokens:
@@ -138,10 +137,7 @@ class Engine:
         step = self._record(flight, now, rows, events)
         step.recomputed, step.slots, step.resident = recomputed, slots, resident
         self.trace.append(step)
-        for axis in ("batching", "chunking", "ordering", "preemption"):
-            observe = getattr(getattr(self.scheduler.axes, axis), "observe", None)
-            if observe is not None:
-                observe(step)
+        self.scheduler.observe(step)
         if self.check_every_step:
             self.check()
         return step
@@ -175,8 +171,7 @@ class Engine:
             else:
                 self._reconfigure(value, now)
 
-    def _accept(self, request: Request, now: float) -> None:
-        """Queue a request, or refuse it with the reason on it; the others are not touched."""
+    def _register(self, request: Request) -> None:
         self.requests[request.id] = request
         self.trace.requests[request.id] = RequestInfo(
             request.id,
@@ -187,6 +182,10 @@ class Engine:
             request.deadline,
         )
         self._note(request.arrival_time, "arrived", request.id)
+
+    def _accept(self, request: Request, now: float) -> None:
+        """Queue a request, or refuse it with the reason on it; the others are not touched."""
+        self._register(request)
         try:
             if self.max_context is not None and request.max_total + 1 > self.max_context:
                 raise NeverFits(request.id, request.max_total + 1, self.max_context, "tokens of context")
@@ -210,9 +209,10 @@ class Engine:
         if "batching" in axes:
             axes = {"attention": axes["batching"].attention, "delivery": axes["batching"].delivery} | axes
         for axis, policy in axes.items():
-            setattr(self.scheduler.axes, axis, policy)
             if axis == "ordering":
-                self.scheduler.waiting.reorder(policy, now)
+                self.scheduler.reorder(policy, now)
+            else:
+                setattr(self.scheduler.axes, axis, policy)
             self._note(now, "reconfigured", -1, note=f"{axis}={getattr(policy, 'name', policy)}")
 
     def _land(self, row: Row, token: int | None, margin: float | None, now: float) -> int:
@@ -229,8 +229,19 @@ class Engine:
             self.scheduler.remove(request)
             self._end(request, "abort", now, "aborted")
         elif row.samples:
+            if request.num_output == 0 and request.sampling.n > 1 and request.id < 1 << 32:
+                self._fork(request, now)
             self._append(request, token, margin, now)
         return again
+
+    def _fork(self, parent: Request, now: float) -> None:
+        """The prompt is computed: its other samples start from the same blocks."""
+        for child in parent.samples():
+            self._register(child)
+            self.scheduler.fork(parent, child)
+            child.high_water = child.num_computed
+            child.num_cached = child.num_computed
+            self._note(now, "admitted", child.id, child.num_computed)
 
     def _append(self, request: Request, token: int | None, margin: float | None, now: float) -> None:
         request.num_output += 1
@@ -282,6 +293,14 @@ class Engine:
         )
         self._events = []
         return step
+
+    def _slots(self, plan: StepPlan) -> tuple[int, int]:
+        """Slots in used blocks while `plan` runs, and how many of them hold a token after it."""
+        size = self.memory.block_size
+        slots = self.memory.counts().used * size
+        held = sum(len(request.block_table) for request in self.scheduler.running) * size
+        filled = sum(request.num_computed for request in self.scheduler.running) + plan.num_tokens
+        return slots, max(0, slots - (held - filled))
 
     def flush(self) -> RunTrace:
         """Events since the last step go to the end of the trace; call when driving has ended."""

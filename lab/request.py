@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import inf
 
 from lab.errors import BadRequest
+from lab.numbers import real, whole
 
 #: Where a request is. It says who holds it (queue, batch, nobody), not what kind of work comes next.
 STATUSES = ("waiting", "running", "preempted", "finished")
@@ -34,16 +35,13 @@ class SamplingParams:
     n: int = 1  # samples of the same prompt; each is a request of its own, see `Request.samples`
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise BadRequest(f"max_tokens is {self.max_tokens}; it must be at least 1")
-        if not (isfinite(self.temperature) and self.temperature >= 0):
-            raise BadRequest(f"temperature is {self.temperature}; it must be a finite number >= 0")
-        if not 0 < self.top_p <= 1:
+        whole(self.max_tokens, "max_tokens is", 1, BadRequest)
+        real(self.temperature, "temperature is", 0, BadRequest)
+        if not 0 < real(self.top_p, "top_p is", -inf, BadRequest) <= 1:
             raise BadRequest(f"top_p is {self.top_p}; it must be in (0, 1]")
-        if self.n < 1:
-            raise BadRequest(f"n is {self.n} samples; it must be at least 1")
-        if self.top_k < 0:
-            raise BadRequest(f"top_k is {self.top_k}; it must be >= 0 (0 = no limit)")
+        whole(self.top_k, "top_k (0 = no limit) is", 0, BadRequest)
+        whole(self.seed, "seed is", 0, BadRequest)
+        whole(self.n, "n (samples) is", 1, BadRequest)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,10 +82,10 @@ class Request:
     def __post_init__(self) -> None:
         if self.prompt is not None:
             self.num_prompt = len(self.prompt)
-        if self.num_prompt < 1:
-            raise BadRequest(f"request {self.id} has a prompt of {self.num_prompt} tokens; it needs at least 1")
-        if not (isfinite(self.arrival_time) and self.arrival_time >= 0):
-            raise BadRequest(f"request {self.id} arrives at {self.arrival_time} s; it must be finite and >= 0")
+        whole(self.num_prompt, f"request {self.id} has a prompt length (in tokens) of", 1, BadRequest)
+        real(self.arrival_time, f"request {self.id} has an arrival time of", 0, BadRequest)
+        if self.deadline is not None:
+            real(self.deadline, f"request {self.id} has a deadline of", 0, BadRequest)
 
     @property
     def num_tokens(self) -> int:

@@ -9,8 +9,14 @@ from lab import axes as axis_specs
 from lab.clock import Driver, make_clock
 from lab.engine import Engine
 from lab.errors import BadPolicy
-from lab.memory.blocks import PagedMemory
+from lab.memory.blocks import blocks_for
+from lab.memory.hash_cache import HashCache
+from lab.memory.paged import PagedMemory
+from lab.memory.protocol import Memory
+from lab.memory.radix_cache import RadixCache
+from lab.memory.reserved import ReservedMemory
 from lab.metrics import Report, summary_table
+from lab.prediction import make_prediction
 from lab.request import Request
 from lab.scheduler import Axes, Scheduler
 from lab.workload import Workload
@@ -39,7 +45,7 @@ def build_axes(
         raise BadPolicy(f"delivery {delivery!r} is not known; there are token and batch")
     if delivery == "batch" and not policy.carries_finished:
         raise BadPolicy(f"delivery 'batch' waits for the end of the batch, and {policy.name} batching has none")
-    return Axes(
+    axes = Axes(
         policy,
         axis_specs.parse("chunking", chunking),
         axis_specs.parse("ordering", ordering),
@@ -47,6 +53,12 @@ def build_axes(
         attention or "",
         delivery or "",
     )
+    if axes.chunking.name == "slack" and axes.delivery == "batch":
+        raise BadPolicy(
+            f"slack chunking paces the tokens that users get, and with {policy.name} batching they get them when the "
+            f"batch ends: choose delivery 'token', or whole or budget chunking"
+        )
+    return axes
 
 
 def build_engine(
@@ -55,38 +67,64 @@ def build_engine(
     *,
     blocks: int | None = None,
     block_size: int = 16,
+    host_blocks: int | None = None,
     memory: str = "paged",
     prefix_cache: str = "none",
+    predict: Any = "fitted",
     **axes: Any,
 ) -> Engine:
-    """An engine ready to be driven. Without `blocks` the pool holds all of `requests` at once, at most 1,024."""
-    if memory != "paged":
-        raise BadPolicy(f"memory {memory!r} is not known; there is paged")
-    if prefix_cache != "none":
-        raise BadPolicy(f"prefix cache {prefix_cache!r} is not known; there is none")
+    """An engine ready to be driven. Without `blocks` the pool holds all of `requests` at once, at most 1,024.
+
+    Preemption by swapping has `host_blocks` blocks of host memory, as many as the pool unless given. Policies that
+    need step times in advance get them from `predict`: "fitted" to the steps seen, "model" (its own price list), or
+    a function of a plan.
+    """
     policies = build_axes(**axes)
     if blocks is None:
-        needs = [-(-request.max_total // max(1, block_size)) for request in requests or []]
+        needs = [blocks_for(request.max_total, max(1, block_size)) * request.sampling.n for request in requests or []]
         blocks = max([min(sum(needs), DEFAULT_BLOCKS), *needs]) if needs else DEFAULT_BLOCKS
-    store = PagedMemory(blocks, block_size)
-    engine = Engine(
-        Scheduler(policies, store),
-        store,
-        model.runner(blocks, block_size),
-        model.eos_token_ids,
-        model.max_context,
-    )
+    host_blocks = (blocks if host_blocks is None else host_blocks) if policies.preemption.on_host else 0
+    store = build_memory(memory, prefix_cache, blocks, block_size, host_blocks, model.max_context)
+    runner = model.runner(blocks, block_size, num_host_blocks=host_blocks)
+    scheduler = Scheduler(policies, store, make_prediction(predict, model))
+    engine = Engine(scheduler, store, runner, frozenset(model.eos_token_ids), model.max_context)
     engine.trace.meta = {
         "model": model.name,
         "axes": {
             **{name: axis_specs.describe(getattr(policies, name)) for name in axis_specs._HOMES},
             "attention": policies.attention,
             "delivery": policies.delivery,
+            "memory": memory,
+            "prefix_cache": prefix_cache,
         },
         "num_blocks": blocks,
         "block_size": block_size,
     }
     return engine
+
+
+PREFIX_CACHES = {"none": None, "hash": HashCache, "radix": RadixCache}
+
+
+def build_memory(
+    memory: str, prefix_cache: str, blocks: int, block_size: int, host_blocks: int = 0, max_context: int | None = None
+) -> Memory:
+    """The memory axis: paged (with an optional prefix cache and host blocks) or reserved:max|pow2|oracle."""
+    if prefix_cache not in PREFIX_CACHES:
+        raise BadPolicy(f"prefix cache {prefix_cache!r} is not known; there are {', '.join(PREFIX_CACHES)}")
+    kind, _, variant = memory.partition(":")
+    if kind == "paged" and not variant:
+        make_cache = PREFIX_CACHES[prefix_cache]
+        return PagedMemory(blocks, block_size, make_cache and make_cache(), host_blocks)
+    if kind != "reserved":
+        raise BadPolicy(
+            f"memory {memory!r} is not known; there are paged, reserved:max, reserved:pow2, reserved:oracle"
+        )
+    if prefix_cache != "none" or host_blocks:
+        raise BadPolicy(
+            "a prefix cache and swapping move single blocks, and reserved memory is contiguous: use paged"
+        )
+    return ReservedMemory(blocks, block_size, variant or "max", min(2048, max_context or 2048))
 
 
 def run(

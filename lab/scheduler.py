@@ -10,17 +10,19 @@ Reading order: `Scheduler.schedule`, then `_fill`. Everything else is bookkeepin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lab.batching.protocol import Batching, QueueView
+from lab.batching.protocol import Admission, Batching, QueueView
 from lab.chunking import Chunking, StepView
 from lab.memory.protocol import Memory
 from lab.ordering.protocol import Ordering
 from lab.ordering.queue import WaitingQueue
 from lab.plan import Row, StepPlan
+from lab.prediction import Prediction
 from lab.preemption import Preemption
 from lab.request import Request
+from lab.trace import StepTrace
 
 
 @dataclass(slots=True)
@@ -65,6 +67,11 @@ class _Step:
         if self.left is not None:
             self.left -= count
 
+    def completes(self, request: Request) -> bool:
+        """This step computes all that `request` has left, and its blocks for that are allocated."""
+        row = self.rows.get(request.id)
+        return row is not None and row.samples
+
     def give_back(self, request: Request) -> None:
         """A victim's tokens return to the budget, so that the step can still be filled."""
         row = self.rows.pop(request.id, None)
@@ -75,9 +82,14 @@ class _Step:
 class Scheduler:
     """Queue, batch and the rules that hold for every combination of axes."""
 
-    def __init__(self, axes: Axes, memory: Memory, predict: Callable[[StepPlan], float] | None = None):
-        self.axes, self.memory, self.predict = axes, memory, predict
+    def __init__(self, axes: Axes, memory: Memory, predict: Prediction | None = None):
+        self.axes, self.memory = axes, memory
+        self.predict: Prediction = (lambda plan: None) if predict is None else predict
+        for policy in self._policies:
+            if hasattr(policy, "reset"):
+                policy.reset()
         self.waiting = WaitingQueue(axes.ordering)
+        self._bind_order()
         self.running: list[Request] = []  # in admission order
         self.carried: list[Request] = []  # finished, but still computed by a static batch
 
@@ -91,9 +103,9 @@ class Scheduler:
         """Forget a request that is not in flight, whatever it was doing."""
         if request.status == "running":
             self.running.remove(request)
-            self.memory.release(request)
         elif request.status in ("waiting", "preempted"):
             self.waiting.remove(request)
+        self.memory.release(request)
         request.status = "finished"
 
     def finish(self, request: Request) -> None:
@@ -102,6 +114,12 @@ class Scheduler:
         if self.axes.batching.carries_finished:
             self.carried.append(request)
 
+    def fork(self, parent: Request, child: Request) -> None:
+        """`child` starts as a running copy of `parent` whose prompt is computed; it may exceed the batch limit."""
+        self.memory.fork(parent, child)
+        child.status = "running"
+        self.running.append(child)
+
     def end_of_batch(self) -> list[Request]:
         """When nobody runs any more (or the batch is no longer one), its finished requests, once."""
         if self.running and self.axes.batching.carries_finished:
@@ -109,28 +127,53 @@ class Scheduler:
         ended, self.carried = self.carried, []
         return ended
 
+    def reorder(self, ordering: Ordering, now: float) -> None:
+        """Change the order while requests wait."""
+        self.axes.ordering = ordering
+        self._bind_order()
+        self.waiting.reorder(ordering, now)
+
+    def _bind_order(self) -> None:
+        """Orders that know the prefix cache are given its match: cached tokens of a waiting request."""
+        if hasattr(self.axes.ordering, "bind"):
+            size = self.memory.block_size
+            self.axes.ordering.bind(lambda request: len(self.memory.match(request)) * size, size)
+
+    @property
+    def _policies(self) -> tuple:
+        return self.axes.batching, self.axes.chunking, self.axes.ordering, self.axes.preemption
+
+    def observe(self, step: StepTrace) -> None:
+        """Show a step that has been carried out to every policy that learns, and to the prediction."""
+        for learner in (*self._policies, self.predict):
+            if hasattr(learner, "observe"):
+                learner.observe(step)
+
     # -- one step ------------------------------------------------------------------------------------------
     def schedule(self, now: float, more_expected: bool) -> Schedule:
         """Plan the next step over the requests that are not in flight."""
-        view = QueueView(now, len(self.waiting), self.waiting.oldest_arrival, len(self.running), more_expected)
-        admission = self.axes.batching.admit(view)
-        mine = [request for request in self.running if not request.in_flight]
-        decodes = [request for request in mine if request.remaining == 1]
-        prompts = [request for request in mine if request.remaining > 1]
-        step = _Step(self.axes.chunking.budget(StepView(now, decodes, prompts, self.predict)))
+        wait = self.waiting
+        queue = QueueView(now, len(wait), wait.oldest_arrival, len(self.running), more_expected, wait.newest_arrival)
+        admission = self.axes.batching.admit(queue)
+        decodes, prompts = [], []
+        for request in self.running:
+            if not request.in_flight:
+                (decodes if request.remaining == 1 else prompts).append(request)
+        view = StepView(now, decodes, prompts, self.predict, min(admission.slots, queue.waiting))
+        step = _Step(self.axes.chunking.budget(view))
         out = Schedule(None)
         if self.axes.chunking.prompts_first:
             self._fill(step, prompts, out)
-            self._admit(step, admission.slots, now, out)
+            self._admit(step, admission, now, out)
             if not step.rows:
                 self._fill(step, decodes, out)
         else:
             self._fill(step, decodes, out)
             self._fill(step, prompts, out)
-            if not out.preempted:
-                self._admit(step, admission.slots, now, out)
+            self._admit(step, admission, now, out)
         if step.rows:
             out.plan = self._shape(list(step.rows.values()))
+            out.plan.copies = self.memory.take_copies()
         else:
             out.wake_at = admission.wake_at
         return out
@@ -138,42 +181,55 @@ class Scheduler:
     def _fill(self, step: _Step, requests: Iterable[Request], out: Schedule) -> None:
         """Give each running request its share of the budget, preempting others where a block is missing."""
         for request in requests:
-            count = step.share(request)
-            if count == 0:
+            if step.left == 0:
                 return
-            if request.status == "running" and self._make_room(step, request, request.num_computed + count, out):
-                self.memory.grow(request, request.num_computed + count)
-                step.add(request, count)
+            if request.status == "running":
+                self._take_share(step, request, out)
 
-    def _make_room(self, step: _Step, request: Request, upto: int, out: Schedule) -> bool:
-        """Preempt until `request` can hold `upto` tokens; False when it had to yield or must wait itself."""
-        while not self.memory.can_grow(request, upto):
+    def _take_share(self, step: _Step, request: Request, out: Schedule) -> None:
+        """Preempt until `request` can hold its share of the step; none if it had to yield or must wait itself."""
+        while True:
+            count = step.share(request)  # anew each time: a victim's tokens return to the budget
+            if self.memory.can_grow(request, request.num_computed + count):
+                self.memory.grow(request, request.num_computed + count)
+                return step.add(request, count)
             oldest = min(self.running, key=lambda running: running.order)
             candidates = [r for r in self.running if r is not oldest and not r.in_flight]
             if not candidates:
-                return False  # only requests in flight hold blocks: try again when they have landed
+                return  # only requests in flight hold blocks: try again when they have landed
             victim = self.axes.preemption.victim(candidates)
             self._preempt(step, victim, out)
             if victim is request:
-                return False
-        return True
+                return
 
     def _preempt(self, step: _Step, victim: Request, out: Schedule) -> None:
+        """Take a request out of the batch; its computed tokens move to the host or are dropped."""
         step.give_back(victim)
         self.running.remove(victim)
-        self.memory.release(victim)
-        out.preempted.append((victim, victim.num_computed))
-        victim.num_computed = 0
+        dropped = 0
+        if not (self.axes.preemption.on_host and self.memory.swap_out(victim)):
+            dropped, victim.num_computed = victim.num_computed, 0
+            self.memory.release(victim)
+        out.preempted.append((victim, dropped))
         victim.num_preemptions += 1
         victim.status = "preempted"
         self.waiting.push(victim, victim.arrival_time)
 
-    def _admit(self, step: _Step, slots: int, now: float, out: Schedule) -> None:
-        """Let waiting requests join, in order; the first that does not fit holds up those behind it."""
-        if slots < 1 or not self.waiting:
+    def _candidates(self, admission: Admission, now: float) -> list[Request]:
+        """Who may join: the first in order, or those the batching policy picks out of all that wait."""
+        if admission.select is None:
+            return self.waiting.first(admission.slots, now)
+        return admission.select(self.waiting.first(len(self.waiting), now))[: admission.slots]
+
+    def _admit(self, step: _Step, admission: Admission, now: float, out: Schedule) -> None:
+        """Let waiting requests join, in order; the first that does not fit holds up those behind it.
+
+        Nobody joins in a step that preempts: the victim's blocks are wanted by those who run.
+        """
+        if admission.slots < 1 or not self.waiting or out.preempted:
             return
-        promised = sum(self._owed(request) for request in self.running)
-        for request in self.waiting.first(slots, now):
+        promised = sum(self._owed(request) for request in self.running if not step.completes(request))
+        for request in self._candidates(admission, now):
             if step.left == 0 and not self.axes.batching.admits_together:
                 return
             if not self.memory.can_admit(request, promised):

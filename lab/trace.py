@@ -60,7 +60,7 @@ class StepTrace:
     cached: int  # blocks held only by a prefix cache
     recomputed: int = 0  # tokens computed although they had been before a preemption
     slots: int = 0  # key-value slots in the blocks used by this step
-    resident: int = 0  # tokens those slots hold, a shared one counted for each request
+    resident: int = 0  # how many of those slots hold a token
 
     @property
     def computed(self) -> int:

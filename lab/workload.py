@@ -22,14 +22,37 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 
 
 @dataclass(frozen=True, slots=True)
-class RequestSpec:
-    """One request before it meets a model. `prompt` is a chat message, or token ids, or only a length."""
+class Message:
+    """One turn of a conversation; `role` is system, user or assistant."""
 
-    arrival: float  # in units of 1/rate for a workload with a rate, else in seconds
-    prompt: str | tuple[int, ...] | int
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpec:
+    """One request before it meets a model. `prompt` is a chat message, a conversation, token ids, or only a length.
+
+    Of a prompt without text `block_keys` say what it shares with others, one key per `key_size` tokens.
+    """
+
+    arrival: float  # in units of 1/rate for a workload with a rate or a load, else in seconds
+    prompt: str | tuple[Message, ...] | tuple[int, ...] | int
     sampling: SamplingParams
     priority: int = 0
     deadline: float | None = None  # seconds after arrival by which the first token is wanted
+    block_keys: tuple[int, ...] = ()
+    key_size: int = 512
+
+    def tokens(self, model: Any) -> Sequence[int] | None:
+        """The prompt's token ids, text through the model's chat template; None for a prompt without text."""
+        if isinstance(self.prompt, int):
+            return None
+        if isinstance(self.prompt, str):
+            return model.encode_chat(self.prompt)
+        if self.prompt and isinstance(self.prompt[0], Message):
+            return model.encode_chat([{"role": turn.role, "content": turn.content} for turn in self.prompt])
+        return self.prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +74,28 @@ class Workload:
     def __len__(self) -> int:
         return len(self.specs)
 
+    @property
+    def timed(self) -> bool:
+        """True where arrivals are seconds, as in a trace, and not units of 1/rate."""
+        return self.rate is None and self.load is None
+
     def at_rate(self, rate: float) -> Workload:
-        """The same requests in the same order at another rate (requests/s)."""
-        return replace(self, rate=rate, load=None)
+        """The same requests in the same order at another rate (requests/s); a trace is told faster or slower."""
+        return replace(self._in_units(), rate=rate, load=None)
+
+    def at_load(self, load: float) -> Workload:
+        """The same requests at a rate of `load` × the capacity measured on this machine."""
+        return replace(self._in_units(), rate=None, load=load)
+
+    def _in_units(self) -> Workload:
+        """Arrivals of a timed workload in units of its mean gap; nothing to do if all arrive at once."""
+        if not self.timed:
+            return self
+        times = [spec.arrival for spec in self.specs]
+        unit = (max(times) - min(times)) / max(1, len(times) - 1)
+        if unit == 0:
+            return self
+        return replace(self, specs=tuple(replace(spec, arrival=spec.arrival / unit) for spec in self.specs))
 
     def requests(self, model: Any) -> list[Request]:
         """Fresh requests for one run; chat prompts go through the model's template. Ids are 0, 1, …"""
@@ -61,20 +103,17 @@ class Workload:
         made = []
         for index, spec in enumerate(self.specs):
             arrival = spec.arrival * scale
-            prompt: Sequence[int] | None = None
-            if isinstance(spec.prompt, str):
-                prompt = model.encode_chat(spec.prompt)
-            elif not isinstance(spec.prompt, int):
-                prompt = spec.prompt
             made.append(
                 Request(
                     index,
-                    prompt,
+                    spec.tokens(model),
                     spec.sampling,
                     arrival,
                     None if spec.deadline is None else arrival + spec.deadline,
                     spec.priority,
                     num_prompt=spec.prompt if isinstance(spec.prompt, int) else 0,
+                    block_keys=spec.block_keys,
+                    key_size=spec.key_size,
                 )
             )
         return made

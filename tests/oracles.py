@@ -75,7 +75,7 @@ class HashModel:
     def __init__(self, eos: frozenset[int] = frozenset({EOS})):
         self.eos_token_ids = eos
 
-    def runner(self, num_blocks: int, block_size: int) -> HashRunner:
+    def runner(self, num_blocks: int, block_size: int, **options) -> HashRunner:
         return HashRunner(block_size, self.price)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
+
+from lab.request import Request
 
 
 class QueueView(NamedTuple):
@@ -13,17 +16,23 @@ class QueueView(NamedTuple):
     oldest_arrival: float | None  # of the waiting requests
     running: int
     more_expected: bool  # False once no further request can arrive
+    newest_arrival: float | None = None  # of the waiting requests
 
 
 class Admission(NamedTuple):
-    """`slots` requests may join now. With 0 slots, `wake_at` is when to ask again although nothing happened."""
+    """`slots` requests may join now. With 0 slots, `wake_at` is when to ask again although nothing happened.
+
+    The first in order join, unless `select` is given: called with all that wait, in order, it returns those who
+    may join (perhaps nobody), and at most `slots` of them do.
+    """
 
     slots: int
     wake_at: float | None = None
+    select: Callable[[list[Request]], list[Request]] | None = None
 
 
 class Batching(Protocol):
-    """One policy, stateless or fed through `observe(step)`."""
+    """One policy, stateless or fed through `observe(step)`; `reset()`, if it has one, begins a new run."""
 
     name: str
     attention: str  # kernel it is used with by default: "padded" or "packed"

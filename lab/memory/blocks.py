@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from lab.errors import BadPolicy, BlockError, OutOfBlocks
+from lab.errors import BlockError, OutOfBlocks
+from lab.numbers import whole
 
 
 def blocks_for(num_tokens: int, block_size: int) -> int:
@@ -16,9 +17,7 @@ class BlockPool:
     """`num_blocks` blocks, each free or referenced `references[id]` times. Every operation is O(blocks touched)."""
 
     def __init__(self, num_blocks: int):
-        if num_blocks < 1:
-            raise BadPolicy(f"a pool of {num_blocks} blocks; it needs at least 1")
-        self.num_blocks = num_blocks
+        self.num_blocks = whole(num_blocks, "a number of blocks of")
         self.references = [0] * num_blocks
         self._free = list(range(num_blocks - 1, -1, -1))  # a stack: the block freed last is used next
 

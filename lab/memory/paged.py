@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from lab.errors import BadPolicy, BlockError, NeverFits
+from lab.errors import BlockError, NeverFits
 from lab.memory.blocks import BlockPool, blocks_for
 from lab.memory.content import block_contents
 from lab.memory.prefix import PrefixCache
 from lab.memory.protocol import BlockCounts
+from lab.numbers import whole
 from lab.plan import BlockCopy
 from lab.request import Request
 
@@ -32,12 +33,10 @@ class PagedMemory:
     def __init__(
         self, num_blocks: int, block_size: int = 16, cache: PrefixCache | None = None, num_host_blocks: int = 0
     ):
-        if block_size < 1:
-            raise BadPolicy(f"a block size of {block_size} tokens; it must be at least 1")
         self.pool = BlockPool(num_blocks)
-        self.host = BlockPool(num_host_blocks) if num_host_blocks else None
+        self.host = BlockPool(num_host_blocks) if whole(num_host_blocks, "a number of host blocks of", 0) else None
         self.cache = cache
-        self.num_blocks, self.block_size = num_blocks, block_size
+        self.num_blocks, self.block_size = num_blocks, whole(block_size, "a block size of")
         self._copies: list[BlockCopy] = []
         self._shown: dict[int, int] = {}  # request -> full blocks already offered to the cache
         self._matches: dict[int, tuple[int, list[int]]] = {}  # request -> cache version, match
@@ -161,6 +160,7 @@ class PagedMemory:
             self.cache.drop(request.id)
         self._shown.pop(request.id, None)
         self._matches.pop(request.id, None)
+        request.contents.clear()  # a long trace would keep millions of them
         while request.block_table:
             self.pool.release(request.block_table.pop())
         while request.host_table:

@@ -34,6 +34,10 @@ class Memory(Protocol):
         """Raise NeverFits when `request` could not even run alone."""
         ...
 
+    def match(self, request: Request) -> list[int]:
+        """Cached blocks a waiting request could start from (none without a prefix cache)."""
+        ...
+
     def can_admit(self, request: Request, promised: int) -> bool:
         """True when all remaining tokens of a waiting request fit beside `promised` blocks owed to others."""
         ...

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from itertools import count
 
 from lab.errors import BadWorkload
+from lab.memory.blocks import blocks_for
+from lab.memory.content import block_contents
 from lab.memory.prefix import PrefixCache
+from lab.request import Request
 from lab.workload import Workload
 
 
@@ -30,26 +33,31 @@ class HitRate:
         return self.hit_tokens / self.tokens
 
 
-def hit_rate(work: Workload, cache: PrefixCache, whole_blocks: bool = False) -> HitRate:
-    """Serve the requests one after the other, each inserted whole before the next; nothing is evicted.
+def hit_rate(work: Workload, cache: PrefixCache, block_size: int | None = None) -> HitRate:
+    """Serve the prompts one after the other, each inserted whole before the next; nothing is evicted.
 
-    Every block key counts, that of a partly filled last block too, as published hit rates count. An engine
-    shares only full blocks and computes at least one token of every prompt: `whole_blocks` counts that way.
-    A spec without block keys shares nothing. `cache` must be empty, and is full of the workload afterwards.
+    Without a block size every block key counts as one block, that of a partly filled last block too: so do
+    published hit rates. With one, this is what an engine of that block size finds at best: it shares only full
+    blocks and computes at least one token of every prompt. A spec without block keys shares nothing. Give an empty
+    cache; it holds the whole workload afterwards. Raises BadWorkload for prompts with text.
     """
     fresh = count()
     blocks = hit_blocks = tokens = hit_tokens = 0
     for owner, spec in sorted(enumerate(work.specs), key=lambda entry: (entry[1].arrival, entry[0])):
         if not isinstance(spec.prompt, int):
             raise BadWorkload("hit_rate counts lengths and block keys, and a prompt with text has neither")
-        size = spec.key_size
-        usable = (spec.prompt - 1) // size if whole_blocks else len(spec.block_keys)
-        contents = [(key, 0) for key in spec.block_keys]
-        found = len(cache.match(contents[:usable]))
-        insertable = contents[: spec.prompt // size] if whole_blocks else contents
-        cache.insert(owner, insertable, [next(fresh) for _ in insertable])
+        size = block_size or spec.key_size
+        if block_size is None:
+            contents = [(key, 0) for key in spec.block_keys]
+            findable = len(contents)
+        else:
+            request = Request(owner, None, num_prompt=spec.prompt, block_keys=spec.block_keys, key_size=spec.key_size)
+            contents = block_contents(request, size, spec.prompt // size)
+            findable = (spec.prompt - 1) // size
+        found = len(cache.match(contents[:findable]))
+        cache.insert(owner, contents, [next(fresh) for _ in contents])
         cache.drop(owner)
-        blocks += -(-spec.prompt // size)
+        blocks += blocks_for(spec.prompt, size)
         hit_blocks += found
         tokens += spec.prompt
         hit_tokens += min(found * size, spec.prompt)

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from lab.errors import BadPolicy, BlockError, NeverFits, OutOfBlocks
 from lab.memory.blocks import blocks_for
 from lab.memory.protocol import BlockCounts
+from lab.numbers import whole
 from lab.plan import BlockCopy
 from lab.request import Request
 
@@ -30,9 +31,9 @@ class ReservedMemory:
     def __init__(self, num_blocks: int, block_size: int = 16, kind: str = "max", max_context: int = 2048):
         if kind not in KINDS:
             raise BadPolicy(f"reserved memory {kind!r} is not known; there are {', '.join(KINDS)}")
-        if num_blocks < 1 or block_size < 1:
-            raise BadPolicy(f"{num_blocks} blocks of {block_size} tokens; both must be at least 1")
-        self.num_blocks, self.block_size, self.kind, self.max_context = num_blocks, block_size, kind, max_context
+        self.num_blocks = whole(num_blocks, "a number of blocks of")
+        self.block_size = whole(block_size, "a block size of")
+        self.kind, self.max_context = kind, whole(max_context, "a longest context of")
         self._holes: list[tuple[int, int]] = [(0, num_blocks)]  # (first block, length), by first block
 
     def blocks_for(self, num_tokens: int) -> int:
@@ -58,6 +59,10 @@ class ReservedMemory:
 
     def _hole(self, length: int) -> int | None:
         return next((place for place, (_, size) in enumerate(self._holes) if size >= length), None)
+
+    def match(self, request: Request) -> list[int]:
+        """Nothing is shared."""
+        return []
 
     def can_admit(self, request: Request, promised: int) -> bool:
         """True when one hole is long enough: free blocks in several holes do not help (external fragmentation)."""

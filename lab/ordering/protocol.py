@@ -8,7 +8,12 @@ from lab.request import Request
 
 
 class Ordering(Protocol):
-    """Smaller keys go first. `static` promises that a key does not change while a request waits."""
+    """Smaller keys go first. `static` promises that a key does not change while a request waits.
+
+    An order may also have `max_wait`: seconds after its arrival from which on a request goes before all who have
+    waited less, oldest first, whatever keys and priorities say. `bind(matched, block_size)` gives an order the prefix
+    cache's match; `arrange(candidates, now)` replaces the comparison of keys where turns matter more than keys.
+    """
 
     name: str
     static: bool

@@ -1,11 +1,14 @@
 """The waiting queue: sorted once where keys are static, a bounded window of candidates where they move.
 
-Larger `Request.priority` goes before any key; ties of the key are first come, first served.
+Larger `Request.priority` goes before any key; ties of the key are first come, first served. Before all of them, and
+oldest first, go those who have waited for `ordering.max_wait` seconds, if the order has such a limit.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
+from itertools import islice
+from math import inf
 
 from lab.ordering.protocol import Ordering
 from lab.request import Request
@@ -25,6 +28,11 @@ class WaitingQueue:
     def __iter__(self):
         """Requests by arrival."""
         return (entry[-1] for entry in self._by_arrival)
+
+    @property
+    def newest_arrival(self) -> float | None:
+        """Arrival time of the request that has waited least."""
+        return self._by_arrival[-1][0] if self._by_arrival else None
 
     @property
     def oldest_arrival(self) -> float | None:
@@ -49,10 +57,26 @@ class WaitingQueue:
 
     def first(self, count: int, now: float) -> list[Request]:
         """The next `count` requests in order. Moving keys are compared among the `window` oldest."""
-        if self.ordering.static:
+        overdue = self._overdue(now)
+        late = [entry[-1] for entry in self._by_arrival[: min(overdue, count)]]
+        return late + self._in_order(overdue, count - len(late), now)
+
+    def _overdue(self, now: float) -> int:
+        """How many have waited for the order's `max_wait`; they are the first by arrival."""
+        max_wait = getattr(self.ordering, "max_wait", inf)
+        return 0 if max_wait == inf else bisect_right(self._by_arrival, now - max_wait, key=lambda entry: entry[0])
+
+    def _in_order(self, overdue: int, count: int, now: float) -> list[Request]:
+        """`count` requests by their keys, the `overdue` oldest left out."""
+        if not self.ordering.static:
+            candidates = [entry[-1] for entry in self._by_arrival[overdue : overdue + self.window]]
+            if hasattr(self.ordering, "arrange"):
+                return self.ordering.arrange(candidates, now)[:count]
+            return [entry[-1] for entry in sorted(self._entry(request, now) for request in candidates)[:count]]
+        if not overdue:
             return [entry[-1] for entry in self._by_key[:count]]
-        candidates = (entry[-1] for entry in self._by_arrival[: self.window])
-        return [entry[-1] for entry in sorted(self._entry(request, now) for request in candidates)[:count]]
+        last = self._by_arrival[overdue - 1][:2]
+        return list(islice((entry[-1] for entry in self._by_key if entry[2:4] > last), count))
 
     def reorder(self, ordering: Ordering, now: float) -> None:
         """Change the order while requests wait."""

@@ -55,7 +55,7 @@ class Priced:
             return self.model.encode_chat(text)
         return list(range(max(1, len(text) // 4)))
 
-    def runner(self, num_blocks: int, block_size: int) -> PricedRunner:
+    def runner(self, num_blocks: int, block_size: int, **options: Any) -> PricedRunner:
         """A runner over `num_blocks` blocks of `block_size` tokens."""
-        inner = None if self.model is None else self.model.runner(num_blocks, block_size)
+        inner = None if self.model is None else self.model.runner(num_blocks, block_size, **options)
         return PricedRunner(self.price, inner)
