@@ -48,9 +48,7 @@ def parse(axis: str, spec: Any, *settings: Any, **named: Any) -> Any:
     """
     if not isinstance(spec, str):
         if settings or named:
-            raise BadPolicy(
-                f"{axis} {spec!r} with {[*settings, *named]}: arguments go with a name, not with an object"
-            )
+            raise BadPolicy(f"{axis} {spec!r} with {[*settings, *named]}: arguments go with a name, not with an object")
         return _checked(axis, spec)
     spec = ":".join([spec, *map(str, settings), *(f"{key}={value}" for key, value in named.items())])
     name, *arguments = spec.split(":")

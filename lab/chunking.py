@@ -90,6 +90,7 @@ class SlackBudget:
     """
 
     name = "slack"
+    paces_tokens = True  # needs to know when users get them: makes no sense with batch delivery
     prompts_first = False
 
     def __init__(self, tbt: float = 0.1, most: int = 2048, least: int = 16, margin: float = 1.2):

@@ -7,33 +7,41 @@ import itertools
 import json
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lab.errors import BadPolicy, LabError
 from lab.metrics import SLO_NAMES
 
+WORKLOAD_NAMES = ("chat", "multi-turn", "few-shot", "tree", "system-prompt")
 AXES = ("batching", "chunking", "ordering", "preemption", "prefix-cache", "memory", "attention", "delivery")
 _HELP = {
-    "batching": "static:8, continuous:16, …",
-    "chunking": "whole, budget:256, …",
-    "ordering": "fcfs, …",
-    "preemption": "recompute, …",
-    "prefix-cache": "none, …",
-    "memory": "paged, …",
+    "batching": "static:8, dynamic:8:2ms, dynamic:8:pid, continuous:16, …",
+    "chunking": "whole, budget:256, slack, …",
+    "ordering": "fcfs, shortest-prompt, earliest-deadline, longest-prefix, aged:ORDER:5s, …",
+    "preemption": "recompute or swap, with a victim: swap:most-blocks, …",
+    "prefix-cache": "none, hash or radix",
+    "memory": "paged, reserved:max, reserved:pow2 or reserved:oracle",
     "attention": "packed or padded (default: what the batching policy uses)",
     "delivery": "token or batch (default: what the batching policy uses)",
 }
 
 
+class Command(NamedTuple):
+    """One command: a line of help, and what runs it with the arguments after its name."""
+
+    help: str
+    run: Callable[[list[str]], int]
+
+
 def main(argv: list[str]) -> int:
     """Run one command; returns the exit code. Errors a user can cause end in one sentence, not a traceback."""
-    commands = _commands()
-    if not argv or argv[0] not in commands:
-        print(f"unknown command {argv[0] if argv else ''!r}; there are {', '.join(commands)}", file=sys.stderr)
+    if not argv or argv[0] not in COMMANDS:
+        print(f"unknown command {argv[0] if argv else ''!r}; there are {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
     try:
-        return commands[argv[0]](argv[1:])
+        return COMMANDS[argv[0]].run(argv[1:])
     except LabError as error:
         print(f"{argv[0]}: {error}", file=sys.stderr)
         return 2
@@ -44,29 +52,15 @@ def main(argv: list[str]) -> int:
         return 130
 
 
-def _commands() -> dict[str, Callable[[list[str]], int]]:
-    return {
-        "run": run_command,
-        "compare": compare_command,
-        "selfcheck": lambda argv: _module("lab.selfcheck", argv),
-        "notebooks": lambda argv: _module("lab.course.generate", argv),
-        "clear-prompts": lambda argv: _module("lab.course.clear_prompts", argv),
-        "placement": lambda argv: _module("lab.cluster.placement", argv),
-    }
-
-
-def _module(name: str, argv: list[str]) -> int:
-    from importlib import import_module
-
-    return import_module(name).main(argv)
+def _module(name: str) -> Callable[[list[str]], int]:
+    return lambda argv: import_module(name).main(argv)
 
 
 def _parser(command: str, about: str, repeat: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python3 -m lab {command}", description=about)
-    parser.add_argument(
-        "--model", default="smollm2-135m-instruct", help="a model's name, tiny, or a checkpoint folder"
-    )
-    parser.add_argument("--requests", type=int, default=24, metavar="N", help="chat requests (default 24)")
+    parser.add_argument("--model", default="smollm2-135m-instruct", help="a model's name, tiny, or a checkpoint folder")
+    parser.add_argument("--workload", default="chat", choices=WORKLOAD_NAMES, help="what is asked (default chat)")
+    parser.add_argument("--requests", type=int, default=24, metavar="N", help="how many requests (default 24)")
     parser.add_argument("--rate", type=float, metavar="R", help="arrivals per second (default 4)")
     parser.add_argument("--load", type=float, metavar="X", help="arrivals as a multiple of this machine's capacity")
     parser.add_argument("--seed", type=int, default=0)
@@ -75,6 +69,7 @@ def _parser(command: str, about: str, repeat: bool) -> argparse.ArgumentParser:
     for axis in AXES:
         parser.add_argument(f"--{axis}", action="append" if repeat else "store", metavar="SPEC", help=_HELP[axis])
     parser.add_argument("--blocks", type=int, metavar="N", help="blocks in the key-value pool")
+    parser.add_argument("--host-blocks", type=int, metavar="N", help="blocks of host memory for swapping")
     parser.add_argument("--block-size", type=int, default=16, metavar="N", help="tokens per block (default 16)")
     parser.add_argument("--slo", metavar="ttft=1,tpot=0.2", help="latency limits in seconds, for goodput")
     parser.add_argument("--clock", choices=("wall", "virtual"), help="wait for arrivals, or jump to them")
@@ -97,9 +92,9 @@ def _slo(text: str | None) -> dict[str, float]:
 def _setting(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     """Workload, model and the options both commands share."""
     from lab.execution.model import load_model
-    from lab.workload import chat_workload
+    from lab.shared_prefixes import WORKLOADS
 
-    work = chat_workload(
+    work = WORKLOADS[options.workload](
         options.requests, options.rate, options.seed, options.load, options.max_tokens, options.temperature
     )
     common = {
@@ -108,6 +103,7 @@ def _setting(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
         "check": options.check,
         "blocks": options.blocks,
         "block_size": options.block_size,
+        "host_blocks": options.host_blocks,
     }
     return work, load_model(options.model), common
 
@@ -136,9 +132,7 @@ def _axis_values(options: argparse.Namespace) -> dict[str, Any]:
 
 def compare_command(argv: list[str]) -> int:
     """The product of all axis values given, over the same requests."""
-    parser = _parser(
-        "compare", "Run the same requests under every combination of the axis values given.", repeat=True
-    )
+    parser = _parser("compare", "Run the same requests under every combination of the axis values given.", repeat=True)
     options = parser.parse_args(argv)
     runs = combinations(_axis_values(options))
     work, model, common = _setting(options)
@@ -162,3 +156,16 @@ def combinations(values: dict[str, list[str]]) -> dict[str, dict[str, str]]:
             raise BadPolicy(f"{name} is given twice")
         runs[name] = options
     return runs
+
+
+COMMANDS = {
+    "run": Command("run one workload and report", run_command),
+    "compare": Command("run one workload under several policies", compare_command),
+    "placement": Command("split prompts over devices (the 42 % example)", _module("lab.cluster.placement")),
+    "selfcheck": Command("the half-minute comparison of the first start", _module("lab.selfcheck")),
+    "fetch-data": Command("download the public traces from their owners", _module("lab.fetch_data")),
+    "notebooks": Command("build, execute or check the notebooks", _module("lab.course.generate")),
+    "clear-prompts": Command(
+        "measure how long the chat prompts' answers are clear-cut", _module("lab.course.clear_prompts")
+    ),
+}

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lab.errors import BadPolicy, EngineStopped, LabError, NeverFits
+from lab.errors import BadPolicy, BadRequest, EngineStopped, LabError, NeverFits
 from lab.memory.protocol import Memory
 from lab.plan import Row, Runner, StepPlan, StepResult
 from lab.request import Request
@@ -59,11 +59,17 @@ class Engine:
         self._flights: list[Flight] = []
         self._aborts: set[int] = set()  # of requests in flight
         self._open = True
+        self._ids: set[int] = set()
+        self._ids_lock = threading.Lock()
 
     # -- any thread ----------------------------------------------------------------------------------------
     def submit(self, request: Request) -> None:
-        """Hand in a request. Raises EngineStopped after `close`."""
-        self._post("submit", request)
+        """Hand in a request. Raises EngineStopped after `close`, BadRequest when its id is taken."""
+        with self._ids_lock:
+            if request.id in self._ids:
+                raise BadRequest(f"request {request.id}: this id is taken by an earlier request")
+            self._post("submit", request)
+            self._ids.add(request.id)
 
     def abort(self, request_id: int) -> None:
         """Give up a request in whatever state it is; an unknown or finished one is left alone."""
@@ -77,6 +83,12 @@ class Engine:
         fixed = sorted(set(axes) - set(CHANGEABLE))
         if fixed:
             raise BadPolicy(f"{', '.join(fixed)} cannot change while an engine runs; {', '.join(CHANGEABLE)} can")
+        for axis, policy in axes.items():
+            if isinstance(policy, str) and axis not in ("attention", "delivery"):
+                raise BadPolicy(f"{axis} {policy!r} is text; a running engine takes policy objects (lab.axes.parse)")
+        if "batching" in axes:
+            axes = {"attention": axes["batching"].attention, "delivery": axes["batching"].delivery} | axes
+        replace(self.scheduler.axes, **axes)  # raises where the combination makes no sense
         self._post("axes", axes)
 
     def close(self) -> None:
@@ -85,7 +97,7 @@ class Engine:
         self.wake.set()
 
     def _post(self, kind: str, value: Any) -> None:
-        if not self._open:
+        if not self._open and kind != "abort":
             raise EngineStopped(f"the engine is closed and takes no {kind}")
         self._inbox.append((kind, value))
         self.wake.set()
@@ -130,7 +142,9 @@ class Engine:
         rows = []
         slots, resident = self._slots(flight.plan)
         for row, token, margin in zip(flight.plan.rows, flight.result.tokens, flight.result.margins, strict=True):
-            rows.append(RowTrace(row.request.id, row.start, row.num_tokens, row.padding, row.samples, token, margin))
+            samples = row.samples and row.request.id not in self._aborts
+            token, margin = (token, margin) if samples else (None, None)
+            rows.append(RowTrace(row.request.id, row.start, row.num_tokens, row.padding, samples, token, margin))
             if row.num_tokens:
                 recomputed += self._land(row, token, margin, now)
         self._deliver_batch(now)
@@ -189,6 +203,8 @@ class Engine:
         try:
             if self.max_context is not None and request.max_total + 1 > self.max_context:
                 raise NeverFits(request.id, request.max_total + 1, self.max_context, "tokens of context")
+            if hasattr(self.runner, "check"):
+                self.runner.check(request)
             self.scheduler.add(request, now)
         except LabError as error:
             request.error = error
@@ -206,14 +222,15 @@ class Engine:
         self._end(request, "abort", now, "aborted")
 
     def _reconfigure(self, axes: dict[str, Any], now: float) -> None:
-        if "batching" in axes:
-            axes = {"attention": axes["batching"].attention, "delivery": axes["batching"].delivery} | axes
         for axis, policy in axes.items():
             if axis == "ordering":
                 self.scheduler.reorder(policy, now)
             else:
                 setattr(self.scheduler.axes, axis, policy)
             self._note(now, "reconfigured", -1, note=f"{axis}={getattr(policy, 'name', policy)}")
+        if self.scheduler.axes.delivery == "token":
+            for request in [*self.scheduler.carried, *self.scheduler.running]:
+                self._deliver(request, now)  # what a batch held back until now
 
     def _land(self, row: Row, token: int | None, margin: float | None, now: float) -> int:
         """Book one row's computed tokens and its sample; returns how many tokens were computed again."""
@@ -251,6 +268,8 @@ class Engine:
             request.margins.append(margin)
         request.first_token_time = now if request.first_token_time is None else request.first_token_time
         request.last_token_time = now
+        if self.scheduler.axes.delivery == "token":
+            request.num_delivered += 1
         reason = self._stop_reason(request, token)
         if reason is not None:
             self.scheduler.finish(request)
@@ -272,9 +291,15 @@ class Engine:
     def _deliver_batch(self, now: float) -> None:
         """With delivery "batch" users get their tokens when the whole batch has ended."""
         ended = self.scheduler.end_of_batch()
-        if self.scheduler.axes.delivery == "batch":
-            for request in ended:
-                self._note(now, "delivered", request.id, request.num_output)
+        for request in ended:
+            self._deliver(request, now)
+
+    def _deliver(self, request: Request, now: float) -> None:
+        """Hand over the tokens that were held back."""
+        held_back = request.num_output - request.num_delivered
+        if held_back:
+            request.num_delivered = request.num_output
+            self._note(now, "delivered", request.id, held_back)
 
     def _record(self, flight: Flight, now: float, rows: list[RowTrace], events: list[Event]) -> StepTrace:
         counts = self.memory.counts()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import BadPolicy
+from lab.numbers import real
 from lab.trace import RunTrace
 
 SLO_NAMES = ("ttft", "tpot", "e2e", "itl")
@@ -58,7 +59,8 @@ class RequestTimes:
     tokens: list[float] = field(default_factory=list)  # when each output token was computed
     output: list[int] = field(default_factory=list)  # their ids; empty when only priced
     margins: list[float] = field(default_factory=list)
-    delivered: float | None = None  # with batch delivery: when the batch ended
+    delivered: float | None = None  # when tokens that a batch had held back were handed over
+    held_back: int = 0  # how many these were
     finish_reason: str | None = None
 
     @property
@@ -69,7 +71,10 @@ class RequestTimes:
     @property
     def ttft(self) -> float:
         """Seconds to the first token in the user's hands."""
-        return (self.tokens[0] if self.delivered is None else self.delivered) - self.arrival
+        first = self.tokens[0]
+        if self.delivered is not None and self.held_back >= sum(time <= self.delivered for time in self.tokens):
+            first = self.delivered  # it was among those held back
+        return first - self.arrival
 
     @property
     def tpot(self) -> float | None:
@@ -86,7 +91,7 @@ class RequestTimes:
     @property
     def e2e(self) -> float:
         """Seconds from arrival to the last token in the user's hands."""
-        return (self.tokens[-1] if self.delivered is None else self.delivered) - self.arrival
+        return max(self.tokens[-1], self.delivered or 0.0) - self.arrival
 
     def meets(self, slo: dict[str, float]) -> bool:
         """True when every limit of `slo` (seconds) holds; a single token counts as TPOT 0 and ITL 0."""
@@ -118,7 +123,7 @@ def request_times(trace: RunTrace) -> dict[int, RequestTimes]:
                 request.margins.append(row.margin)
     for event in trace.events():
         if event.kind == "delivered":
-            times[event.request].delivered = event.time
+            times[event.request].delivered, times[event.request].held_back = event.time, event.value
     return times
 
 
@@ -168,6 +173,8 @@ class Report:
         unknown = sorted(set(slo) - set(SLO_NAMES))
         if unknown:
             raise BadPolicy(f"SLO on {', '.join(unknown)}; there are {', '.join(SLO_NAMES)} (seconds)")
+        for name, limit in slo.items():
+            real(limit, f"an SLO on {name} (s) of")
         report = cls(trace=trace, times=request_times(trace), slo=slo, axes=trace.meta.get("axes", {}))
         report.clock = trace.meta.get("clock", "")
         report.measured = trace.meta.get("measured", True)
@@ -186,9 +193,10 @@ class Report:
         self.output_tokens = sum(len(times.tokens) for times in self.times.values())
         prompts = sum(self.trace.requests[times.id].num_prompt for times in done)
         outputs = sum(len(times.tokens) for times in done)
-        self.output_tokens_per_s = self.output_tokens / self.duration_s
-        self.total_tokens_per_s = (prompts + outputs) / self.duration_s
-        self.requests_per_s = len(done) / self.duration_s
+        per_second = 1 / self.duration_s if self.duration_s else 0.0  # a price list may charge nothing
+        self.output_tokens_per_s = self.output_tokens * per_second
+        self.total_tokens_per_s = (prompts + outputs) * per_second
+        self.requests_per_s = len(done) * per_second
         self.ttft_s = Distribution.of(times.ttft for times in done)
         self.tpot_s = Distribution.of(times.tpot for times in done if times.tpot is not None)
         self.itl_s = Distribution.of(gap for times in done for gap in times.gaps)
@@ -197,7 +205,7 @@ class Report:
             times.admitted - times.arrival for times in done if times.admitted is not None
         )
         if self.slo:
-            self.goodput_rps = sum(times.meets(self.slo) for times in done) / self.duration_s
+            self.goodput_rps = sum(times.meets(self.slo) for times in done) * per_second
 
     def _work(self) -> None:
         busy, rows, waste = 0.0, 0, []
@@ -207,7 +215,7 @@ class Report:
             self.padded_tokens += step.padded
             self.recomputed_tokens += step.recomputed
             self.wasted_slots += step.carried
-            self.peak_blocks = max(self.peak_blocks, self.trace.meta.get("num_blocks", 0) - step.free - step.cached)
+            self.peak_blocks = max(self.peak_blocks, step.slots // self.trace.meta.get("block_size", 1))
             busy += step.end - step.start
             rows += len(step.rows) - step.carried
             if step.slots:

@@ -64,6 +64,7 @@ class Request:
     # ------------------------------------------------------------- owned by the engine
     num_computed: int = 0  # tokens whose keys and values are resident
     num_output: int = 0
+    num_delivered: int = 0  # output tokens in the user's hands; the rest waits for the batch to end
     output: list[int] = field(default_factory=list)  # stays empty when tokens are only priced
     margins: list[float] = field(default_factory=list)  # top-2 logit margin of each output token
     block_table: list[int] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,13 +40,7 @@ def build_axes(
     policy = axis_specs.parse("batching", batching)
     if chunking is None:
         chunking = "whole" if policy.admits_together else "budget:256"
-    if attention not in (None, "packed", "padded"):
-        raise BadPolicy(f"attention {attention!r} is not known; there are packed and padded")
-    if delivery not in (None, "token", "batch"):
-        raise BadPolicy(f"delivery {delivery!r} is not known; there are token and batch")
-    if delivery == "batch" and not policy.carries_finished:
-        raise BadPolicy(f"delivery 'batch' waits for the end of the batch, and {policy.name} batching has none")
-    axes = Axes(
+    return Axes(
         policy,
         axis_specs.parse("chunking", chunking),
         axis_specs.parse("ordering", ordering),
@@ -53,12 +48,6 @@ def build_axes(
         attention or "",
         delivery or "",
     )
-    if axes.chunking.name == "slack" and axes.delivery == "batch":
-        raise BadPolicy(
-            f"slack chunking paces the tokens that users get, and with {policy.name} batching they get them when the "
-            f"batch ends: choose delivery 'token', or whole or budget chunking"
-        )
-    return axes
 
 
 def build_engine(
@@ -121,9 +110,7 @@ def build_memory(
             f"memory {memory!r} is not known; there are paged, reserved:max, reserved:pow2, reserved:oracle"
         )
     if prefix_cache != "none" or host_blocks:
-        raise BadPolicy(
-            "a prefix cache and swapping move single blocks, and reserved memory is contiguous: use paged"
-        )
+        raise BadPolicy("a prefix cache and swapping move single blocks, and reserved memory is contiguous: use paged")
     return ReservedMemory(blocks, block_size, variant or "max", min(2048, max_context or 2048))
 
 
@@ -157,18 +144,20 @@ def run(
     return Report.from_trace(Driver(engine, requests, timer).run(), slo)
 
 
-_capacity: dict[tuple, float] = {}
+_capacities: deque[tuple[Any, tuple, float]] = deque(maxlen=8)  # model, specs, requests/s
 
 
 def with_rate(work: Workload, model: Any) -> Workload:
     """Turn `load` into a rate: load × the requests/s this model finishes when all of them wait from the start."""
     if work.load is None:
         return work
-    key = (model.name, work.name, [spec.sampling.max_tokens for spec in work.specs].__repr__())
-    if key not in _capacity:
-        crowd = Workload(work.name, work.specs[:24], rate=1e9)
-        _capacity[key] = run(crowd, model, batching="continuous:16").requests_per_s
-    return work.at_rate(work.load * _capacity[key])
+    crowd = Workload(work.name, work.specs[:24], rate=1e9)
+    for known, specs, capacity in _capacities:
+        if known is model and specs == crowd.specs:
+            return work.at_rate(work.load * capacity)
+    capacity = run(crowd, model, batching="continuous:16").requests_per_s
+    _capacities.append((model, crowd.specs, capacity))
+    return work.at_rate(work.load * capacity)
 
 
 @dataclass(frozen=True, slots=True)

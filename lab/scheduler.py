@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from lab.batching.protocol import Admission, Batching, QueueView
 from lab.chunking import Chunking, StepView
+from lab.errors import BadPolicy
 from lab.memory.protocol import Memory
 from lab.ordering.protocol import Ordering
 from lab.ordering.queue import WaitingQueue
@@ -37,8 +38,21 @@ class Axes:
     delivery: str = ""
 
     def __post_init__(self) -> None:
+        """Fill in what follows from `batching`; raises BadPolicy for a combination that makes no sense."""
         self.attention = self.attention or self.batching.attention
         self.delivery = self.delivery or self.batching.delivery
+        name = self.batching.name
+        if self.attention not in ("packed", "padded"):
+            raise BadPolicy(f"attention {self.attention!r} is not known; there are packed and padded")
+        if self.delivery not in ("token", "batch"):
+            raise BadPolicy(f"delivery {self.delivery!r} is not known; there are token and batch")
+        if self.delivery == "batch" and not self.batching.carries_finished:
+            raise BadPolicy(f"delivery 'batch' waits for the end of the batch, and {name} batching has none")
+        if self.delivery == "batch" and getattr(self.chunking, "paces_tokens", False):
+            raise BadPolicy(
+                f"{self.chunking.name} chunking paces the tokens that users get, and with {name} batching they get "
+                f"them when the batch ends: choose delivery 'token', or whole or budget chunking"
+            )
 
 
 @dataclass(slots=True)

@@ -181,11 +181,11 @@ class RunTrace:
     def read(cls, path: str | Path) -> RunTrace:
         """Read JSONL. Raises BadWorkload naming the first line that cannot be read."""
         trace = cls()
-        with open(path, encoding="utf-8") as file:
+        with open(path, "rb") as file:
             for number, line in enumerate(file, 1):
                 try:
                     trace._take(json.loads(line))
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
                     raise BadWorkload(f"{path}, line {number}: not a line of a run trace ({error})") from error
         return trace
 

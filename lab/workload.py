@@ -11,11 +11,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from lab.errors import BadWorkload
+from lab.numbers import real, whole
 from lab.request import Request, SamplingParams
 
 DATA = Path(__file__).resolve().parent.parent / "data"
@@ -66,8 +66,8 @@ class Workload:
 
     def __post_init__(self) -> None:
         for field, value in (("rate", self.rate), ("load", self.load)):
-            if value is not None and not (value > 0 and isfinite(value)):
-                raise BadWorkload(f"{field} is {value}; it must be a finite number above 0")
+            if value is not None and real(value, f"{field} is", error=BadWorkload) == 0:
+                raise BadWorkload(f"{field} is 0; it must be above 0")
         if not self.specs:
             raise BadWorkload(f"workload {self.name!r} has no requests")
 
@@ -143,8 +143,7 @@ def chat_workload(
     Give `rate` (requests/s) or `load` (× the capacity measured on this machine); with neither, 4 requests/s.
     `max_tokens` makes all answers equally long at most.
     """
-    if requests < 1:
-        raise BadWorkload(f"a workload of {requests} requests; it needs at least 1")
+    whole(requests, "a workload's number of requests of", 1, BadWorkload)
     if rate is not None and load is not None:
         raise BadWorkload(f"give rate ({rate}) or load ({load}), not both")
     draw = random.Random(seed)

@@ -21,9 +21,7 @@ def make_engine(blocks: int = 64, block_size: int = 4, eos: Iterable[int] = (), 
     return engine
 
 
-def request(
-    id: int, length: int, max_tokens: int = 4, arrival: float = 0.0, priority: int = 0, **sampling
-) -> Request:
+def request(id: int, length: int, max_tokens: int = 4, arrival: float = 0.0, priority: int = 0, **sampling) -> Request:
     """A request with a prompt of its own of `length` tokens."""
     prompt = [(id * 131 + place * 7) % 1000 for place in range(length)]
     return Request(id, prompt, SamplingParams(max_tokens=max_tokens, **sampling), arrival, priority=priority)

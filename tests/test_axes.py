@@ -132,9 +132,7 @@ def test_module_and_class_name_a_policy(tmp_path: Path, monkeypatch: pytest.Monk
         axes.parse("batching", "course_policy:Pair:1:2")
     requests = [request(id, 4, 3) for id in range(4)]
     engine = run_all(requests, batching="course_policy:Pair")
-    assert (
-        max(len(step.rows) for step in engine.trace) == 2 and engine.trace.meta["axes"]["batching"] == "pair-test:2"
-    )
+    assert max(len(step.rows) for step in engine.trace) == 2 and engine.trace.meta["axes"]["batching"] == "pair-test:2"
     assert_solo(requests)
 
 

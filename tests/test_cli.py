@@ -85,7 +85,7 @@ def test_compare_fails_where_tokens_differ(monkeypatch: pytest.MonkeyPatch) -> N
         (["run", *SMALL, "--rate", "-2"], "rate is -2.0"),
         (["run", *SMALL, "--slo", "ttft"], "--slo 'ttft': write ttft or"),
         (["run", *SMALL, "--slo", "speed=1"], "SLO on speed"),
-        (["run", *SMALL[:2], "--requests", "0"], "0 requests"),
+        (["run", *SMALL[:2], "--requests", "0"], "requests of 0;"),
         (["run", *SMALL, "--temperature", "-1"], "temperature is -1.0"),
         (["run", "--model", "no/such/folder", "--requests", "1"], "no/such/folder"),
         (["compare", *SMALL, "--batching", "static:2", "--batching", "static:2"], "given twice"),
@@ -118,7 +118,7 @@ def test_interrupted(error: BaseException, code: int, monkeypatch: pytest.Monkey
     def raises(argv: list[str]) -> int:
         raise error
 
-    monkeypatch.setattr(cli, "run_command", raises)
+    monkeypatch.setitem(cli.COMMANDS, "run", cli.Command("", raises))
     assert cli.main(["run"]) == code
 
 

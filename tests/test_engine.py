@@ -4,7 +4,6 @@ import threading
 
 import pytest
 from harness import Stepper, assert_solo, make_engine, preemptions, request, run_all
-from known import fault
 from oracles import assert_books_balance, solo
 
 from lab.batching.continuous import Continuous
@@ -116,7 +115,6 @@ def test_a_run_of_refusals_only_is_over_at_once() -> None:
     assert [event.kind for event in engine.flush().events()].count("refused") == 3
 
 
-@fault("Engine._accept overwrites a request whose id is taken; the first is lost, or the queue raises TypeError")
 @pytest.mark.parametrize("arrivals", [(0.0, 0.0), (0.0, 1.0)])
 def test_an_id_that_is_taken_is_refused(arrivals: tuple[float, float]) -> None:
     first, second = request(7, 4, arrival=arrivals[0]), request(7, 5, arrival=arrivals[1])
@@ -209,7 +207,6 @@ def test_abort_of_a_request_in_flight_waits_until_the_step_lands() -> None:
     assert_books_balance(engine)
 
 
-@fault("a step that lands on an aborted request still records its token in RowTrace: the report has one too many")
 def test_a_dropped_token_is_not_in_the_trace() -> None:
     from lab.metrics import request_times
 
@@ -383,7 +380,6 @@ def test_the_change_is_an_event() -> None:
     assert notes == ["attention=packed", "delivery=token", "batching=continuous"]
 
 
-@fault("after static → continuous, tokens that the batch held back count as delivered when computed: TTFT too short")
 def test_tokens_held_back_by_a_batch_are_delivered_when_it_is_dissolved() -> None:
     requests = [request(0, 3, 1), request(1, 4, 9)]
     engine = make_engine(batching="static:2")
@@ -441,7 +437,6 @@ def test_memory_and_model_may_not_change(name: str) -> None:
         engine.reconfigure(**{name: 1})
 
 
-@fault("Engine.reconfigure checks names, not values: the error comes later, in the driving thread")
 @pytest.mark.parametrize(
     "axes",
     [dict(attention="round"), dict(delivery="pigeon"), dict(delivery="batch"), dict(batching="continuous:0")],
@@ -478,7 +473,6 @@ def test_a_closed_engine_finishes_what_it_has_and_takes_nothing_new() -> None:
     assert_solo([only])
 
 
-@fault("after close, abort raises EngineStopped, so what is still running cannot be given up")
 def test_a_closed_engine_still_aborts() -> None:
     engine, only = make_engine(), request(0, 4, 30)
     stepper = Stepper(engine, [only])

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 
 import pytest
-from known import fault
 
 import lab
 from lab.errors import BadWorkload, LabError
@@ -36,7 +35,7 @@ def test_a_workload_has_requests(make) -> None:
 
 @pytest.mark.parametrize("count", [0, -4])
 def test_chat_workload_wants_requests(count: int) -> None:
-    with pytest.raises(BadWorkload, match=f"{count} requests"):
+    with pytest.raises(BadWorkload, match=f"requests of {count};"):
         chat_workload(count)
 
 
@@ -62,7 +61,6 @@ def test_numbers_inside_a_workload_are_checked_when_it_is_made_or_used(value: in
         chat_workload(2, max_tokens=value)
 
 
-@fault("chat_workload(2.5) raises a bare TypeError, and a rate that is text too")
 @pytest.mark.parametrize("arguments", [dict(requests=2.5), dict(requests="4"), dict(rate="fast")], ids=str)
 def test_chat_workload_of_the_wrong_kind(arguments: dict) -> None:
     with pytest.raises(BadWorkload):
@@ -148,7 +146,6 @@ def test_load_is_a_multiple_of_measured_capacity() -> None:
     assert report.trace.meta["rate"] == pytest.approx(1.5 * capacity)
 
 
-@fault("with_rate remembers capacity by model and workload name alone; every Priced model is called 'priced'")
 def test_capacity_is_measured_anew_for_another_price() -> None:
     from lab.running import with_rate
 

@@ -38,6 +38,15 @@ class ModelRunner:
         self.padded = PaddedAttention()
         self.cache = PagedKV(model.config, num_blocks, block_size, num_host_blocks)
 
+    def check(self, request: Request) -> None:
+        """Raise BadRequest for what this model can never compute: no token ids, or one outside its vocabulary."""
+        if request.prompt is None:
+            raise BadRequest(f"request {request.id} comes from a trace without text: a real model needs token ids")
+        size = self.model.config.vocab_size
+        for place, token in enumerate(request.prompt):
+            if not 0 <= token < size:
+                raise BadRequest(f"request {request.id}: token {token} at {place} is outside the vocabulary of {size}")
+
     def run(self, plan: StepPlan) -> StepResult:
         """Compute `plan` in real time. Tokens and margins are None for rows that do not sample.
 

@@ -47,9 +47,7 @@ class ChatTokenizer:
         self._folder = folder
         self._fast = FastTokenizer.from_file(str(folder / "tokenizer.json"))
         self._template = _find_template(folder, settings)
-        self._special = {
-            name: _token_text(settings[name]) for name in ("bos_token", "eos_token") if settings.get(name)
-        }
+        self._special = {name: _token_text(settings[name]) for name in ("bos_token", "eos_token") if settings.get(name)}
 
     def encode(self, text: str) -> list[int]:
         return self._fast.encode(text).ids
@@ -84,9 +82,7 @@ class ByteTokenizer:
         return [self.BOS, *self.encode("".join(turns) + "assistant: ")]
 
     def decode(self, ids: Sequence[int]) -> str:
-        text = b"".join(
-            bytes([i]) if i < self.BOS else f"<{i}>".encode() for i in ids if i not in (self.BOS, self.EOS)
-        )
+        text = b"".join(bytes([i]) if i < self.BOS else f"<{i}>".encode() for i in ids if i not in (self.BOS, self.EOS))
         return text.decode("utf-8", errors="replace")
 
 

@@ -23,21 +23,12 @@ OWN: Mapping[str, Own] = {
     "test": Own("run everything CI runs, or one stage of it", "lab.setup.testing"),
     "doctor": Own("show the computer, versions, model and measured speed, then the self-check", "lab.setup.doctor"),
 }
-OTHERS = {
-    "run": "run one workload and report",
-    "compare": "run one workload under several policies",
-    "selfcheck": "the half-minute comparison of the first start",
-    "notebooks": "run the notebooks and store their outputs",
-}
 
 
 def others() -> Mapping[str, str]:
-    """The commands of ``lab.cli`` with a line of help, where there is one."""
-    try:
-        names = importlib.import_module("lab.cli")._commands()
-    except (ImportError, AttributeError):
-        names = OTHERS
-    return {name: OTHERS.get(name, "") for name in names}
+    """The commands of ``lab.cli`` with a line of help each."""
+    commands = importlib.import_module("lab.cli").COMMANDS
+    return {name: command.help for name, command in commands.items()}
 
 
 def split(argv: Sequence[str]) -> tuple[str | None, list[str]]:
@@ -59,7 +50,7 @@ def unknown(word: str) -> str:
 
 def overview() -> str:
     rows = [*((name, own.help) for name, own in OWN.items()), *others().items()]
-    listing = "\n".join(f"  {name:<12}{text}" for name, text in rows)
+    listing = "\n".join(f"  {name:<14}{text}" for name, text in rows)
     return (
         "usage: python3 -m lab [COMMAND] [OPTIONS]\n\nThe LLM Batching Lab. Commands:\n"
         f"{listing}\n\nEvery command explains itself: python3 -m lab COMMAND --help"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lab.numbers import real
 from lab.plan import StepPlan, StepResult
 
 
@@ -41,6 +42,8 @@ class Priced:
     max_context: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        real(self.step, "a price per step (s) of")
+        real(self.token, "a price per token (s) of")
         if self.model is not None:
             self.name = f"{self.model.name} (priced)"
             self.eos_token_ids, self.max_context = self.model.eos_token_ids, self.model.max_context
@@ -49,11 +52,13 @@ class Priced:
         """Seconds of one step: every row of the rectangle is paid for, padding like tokens."""
         return self.step + self.token * (plan.num_tokens + plan.num_padding)
 
-    def encode_chat(self, text: str) -> list[int]:
-        """Tokens of a chat message; without a model, one per four characters, numbered only."""
+    def encode_chat(self, messages: str | Sequence[dict[str, str]]) -> list[int]:
+        """Tokens of a chat; without a model, one per four characters, equal where the characters are."""
         if self.model is not None:
-            return self.model.encode_chat(text)
-        return list(range(max(1, len(text) // 4)))
+            return self.model.encode_chat(messages)
+        turns = [messages] if isinstance(messages, str) else [f"{turn['role']}: {turn['content']}" for turn in messages]
+        text = "\n".join(turns).encode()
+        return [int.from_bytes(text[start : start + 4]) for start in range(0, max(1, len(text) - 3), 4)]
 
     def runner(self, num_blocks: int, block_size: int, **options: Any) -> PricedRunner:
         """A runner over `num_blocks` blocks of `block_size` tokens."""
