@@ -19,6 +19,14 @@ _NAMES = {
     "decode_curve": "lab.execution.curve",
     "chat_workload": "lab.workload",
     "Workload": "lab.workload",
+    "fixed_workload": "lab.workload",
+    "multi_turn_workload": "lab.shared_prefixes",
+    "few_shot_workload": "lab.shared_prefixes",
+    "tree_workload": "lab.shared_prefixes",
+    "system_prompt_workload": "lab.shared_prefixes",
+    "LongestPrefix": "lab.ordering.prefix",
+    "Hrrn": "lab.ordering.prefix",
+    "KLpm": "lab.ordering.prefix",
     "run": "lab.running",
     "compare": "lab.running",
     "build_engine": "lab.running",
@@ -58,7 +66,7 @@ _NAMES = {
     "NeverFits": "lab.errors",
     "OutOfBlocks": "lab.errors",
 }
-_MODULES = ("live", "course", "errors")
+_MODULES = ("live", "course", "errors", "traces")
 
 __all__ = sorted([*_NAMES, *_MODULES])
 

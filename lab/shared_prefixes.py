@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 from lab.errors import BadWorkload
-from lab.numbers import whole
+from lab.numbers import real, whole
 from lab.request import SamplingParams
 from lab.workload import DATA, Message, RequestSpec, Workload, chat_workload
 
@@ -89,8 +89,7 @@ def multi_turn_workload(
     Turns come whether or not the answer before them is ready. Further arguments as for `chat_workload`.
     """
     rate = _checked(requests, rate, load)
-    if not 0 <= think < float("inf"):
-        raise BadWorkload(f"think is {think} mean gaps; it must be a finite number >= 0")
+    real(think, "think (in mean gaps) is", error=BadWorkload)
     draw = random.Random(seed)
     pool = prompts("multi-turn")
     turns = sum(map(len, pool)) / len(pool)
