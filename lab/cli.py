@@ -164,6 +164,7 @@ COMMANDS = {
     "placement": Command("split prompts over devices (the 42 % example)", _module("lab.cluster.placement")),
     "selfcheck": Command("the half-minute comparison of the first start", _module("lab.selfcheck")),
     "fetch-data": Command("download the public traces from their owners", _module("lab.fetch_data")),
+    "synthetic": Command("make the small synthetic traces anew", _module("lab.synthetic")),
     "notebooks": Command("build, execute or check the notebooks", _module("lab.course.generate")),
     "clear-prompts": Command(
         "measure how long the chat prompts' answers are clear-cut", _module("lab.course.clear_prompts")

@@ -93,9 +93,7 @@ def prefill_table(prompts: Sequence[int], devices: int, kernel: str = "varlen") 
     return table
 
 
-def record(
-    prompts: Sequence[int], devices: int, cost: PrefillCost, placements: dict[str, Placement]
-) -> dict[str, Any]:
+def record(prompts: Sequence[int], devices: int, cost: PrefillCost, placements: dict[str, Placement]) -> dict[str, Any]:
     """Everything, ready for JSON."""
     reference = place(prompts, devices, "fifo", cost)
     return {
@@ -159,9 +157,7 @@ def _lengths(text: str) -> list[int]:
 
 def summary(result: dict[str, Any]) -> str:
     """The record as a table for people."""
-    lines = [
-        f"{result['kernel']} kernel, {result['devices']} devices; work in {result['unit']}, changes against fifo"
-    ]
+    lines = [f"{result['kernel']} kernel, {result['devices']} devices; work in {result['unit']}, changes against fifo"]
     for name, placed in result["strategies"].items():
         split = " | ".join(",".join(map(str, lengths)) for lengths in placed["assignment"])
         lines.append(

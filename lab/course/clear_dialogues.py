@@ -28,7 +28,8 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(list(argv))
     dialogues = json.loads(options.file.read_text(encoding="utf-8"))
     problems = 0
-    for (kind, _, messages, entry), (count, length, answer) in zip(entries(dialogues), measure(dialogues), strict=True):
+    measured = measure(dialogues)
+    for (kind, _, messages, entry), (count, length, answer) in zip(entries(dialogues), measured, strict=True):
         stored = entry.get("clear_tokens", count)
         unclear = count < min(SHORTEST, length)
         if unclear or (options.check and stored > count):

@@ -44,9 +44,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         "names", nargs="*", metavar="NAME", help="a notebook, or how its name begins: 04 (default: all)"
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--check", action="store_true", help="write nothing; say which copies do not match their source"
-    )
+    what.add_argument("--check", action="store_true", help="write nothing; say which copies do not match their source")
     what.add_argument("--execute", action="store_true", help="run the notebooks and store their outputs")
     parser.add_argument("--solved", metavar="FOLDER", type=Path, help="write copies with solutions there instead")
     parser.add_argument("--source", type=Path, default=SOURCES, help=argparse.SUPPRESS)

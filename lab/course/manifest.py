@@ -59,9 +59,7 @@ def _entry(place: int, values: Any) -> Entry:
     for name, kind in wanted.items():
         value = values[name]
         if type(value) is not kind or (kind is list and not all(isinstance(item, str) for item in value)):
-            raise BadManifest(
-                f"{where}: {name} is {value!r}, it must be a {kind.__name__}{' of str' * (kind is list)}"
-            )
+            raise BadManifest(f"{where}: {name} is {value!r}, it must be a {kind.__name__}{' of str' * (kind is list)}")
     return Entry(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 

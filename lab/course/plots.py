@@ -123,7 +123,8 @@ def decode_curve(points: Sequence[CurvePoint]) -> None:
 
 
 def timelines(comparison: Comparison) -> None:
-    """Requests × time, one picture per run."""
+    """Requests × time, one picture per run, all on the same time axis."""
+    longest = 1.02 * max(report.trace[-1].end for report in comparison.reports.values())
     for name, report in comparison.reports.items():
         rows = [
             {
@@ -144,6 +145,7 @@ def timelines(comparison: Comparison) -> None:
         figure = figures.timeline(report, title=f"{name}: what each request is doing ({_clock(report)})")
         _merge_bars(figure, longest=0.004 * report.trace[-1].end)
         figure.update_layout(margin={"t": 104}, height=figure.layout.height + 28)
+        figure.update_xaxes(range=[0, longest])
         show(figure, alt=alt, table=rows)
 
 
@@ -157,12 +159,7 @@ def _merge_bars(figure: go.Figure, longest: float) -> None:
             trace.x, trace.y, trace.base, trace.width, trace.offset, strict=True
         ):
             last = bars[-1] if bars else None
-            if (
-                last
-                and last[1:4:2] == [row, width]
-                and last[4] == offset
-                and 0 <= start - last[2] - last[0] <= longest
-            ):
+            if last and last[1:4:2] == [row, width] and last[4] == offset and 0 <= start - last[2] - last[0] <= longest:
                 last[0] = start + length - last[2]
             else:
                 bars.append([length, row, start, width, offset])
@@ -299,9 +296,7 @@ def latency_curves(
         figure.add_hline(
             y=1000 * limit, line=_line(style.INK, 1.5, "dash"), annotation_text=note, annotation_position="top left"
         )
-    figure.update_xaxes(
-        title="load (requests/s)", type="log", tickvals=list(rates), ticktext=[f"{r:g}" for r in rates]
-    )
+    figure.update_xaxes(title="load (requests/s)", type="log", tickvals=list(rates), ticktext=[f"{r:g}" for r in rates])
     figure.update_yaxes(title="median ms per output token (simulated)", rangemode="tozero")
     rows = [
         {"requests/s": rate} | {f"{name} (ms)": round(1000 * values[index]) for name, values in latency.items()}

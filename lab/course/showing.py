@@ -45,9 +45,7 @@ def show(thing: Any, lines: tuple[int, int] | str | None = None) -> Shown:
     elif lines is not None:
         text = text[lines[0] - 1 : lines[1]]
     if not 0 < len(text) <= MOST_LINES:
-        raise ValueError(
-            f"{_name(target)} would show {len(text)} lines, between 1 and {MOST_LINES} fit: give `lines`"
-        )
+        raise ValueError(f"{_name(target)} would show {len(text)} lines, between 1 and {MOST_LINES} fit: give `lines`")
     return Shown(f"{_file(target)} · {_name(target)}", textwrap.dedent("\n".join(text)).rstrip())
 
 

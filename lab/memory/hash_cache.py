@@ -131,9 +131,7 @@ class HashCache:
         users = Counter(block for path in self._paths.values() for block in path.blocks)
         for key, entry in self._entries.items():
             if self._key_of.get(entry.block) != key or entry.users != users[entry.block]:
-                raise BlockError(
-                    f"cached block {entry.block} has {entry.users} users, {users[entry.block]} rely on it"
-                )
+                raise BlockError(f"cached block {entry.block} has {entry.users} users, {users[entry.block]} rely on it")
             if (entry.users == 0) != (entry.block in self._idle):
                 raise BlockError(f"cached block {entry.block} has {entry.users} users and is in the wrong list")
             if references(entry.block) < 1:

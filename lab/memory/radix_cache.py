@@ -17,11 +17,12 @@ from lab.memory.prefix import Contents, Inserted
 class Node:
     """A run of blocks below its parent. `locks` counts the requests whose path ends here or below."""
 
-    __slots__ = ("parent", "children", "contents", "blocks", "locks", "last_used")
+    __slots__ = ("parent", "children", "contents", "blocks", "end", "locks", "last_used")
 
     def __init__(self, parent: Node | None, contents: list[tuple], blocks: list[int]):
         self.parent, self.contents, self.blocks = parent, contents, blocks
         self.children: dict[tuple, Node] = {}  # by the first block's content
+        self.end = len(blocks) + (parent.end if parent else 0)  # blocks from the root to the end of this run
         self.locks = 0
         self.last_used = 0
 
@@ -53,13 +54,13 @@ class RadixCache:
     def match(self, contents: Contents) -> list[int]:
         """Walk down while whole blocks agree; the last edge may match in part. Changes nothing."""
         blocks: list[int] = []
-        for node, length in self._walk(contents):
+        for node, length in self._walk(contents, self.root):
             blocks += node.blocks[:length]
         return blocks
 
-    def _walk(self, contents: Contents) -> Iterator[tuple[Node, int]]:
-        """Nodes on the path of `contents`, each with how many of its blocks agree."""
-        node, place = self.root, 0
+    def _walk(self, contents: Contents, node: Node) -> Iterator[tuple[Node, int]]:
+        """Nodes below `node` on the path of `contents`, each with how many of its blocks agree."""
+        place = node.end
         while place < len(contents):
             child = node.children.get(contents[place])
             if child is None:
@@ -81,7 +82,8 @@ class RadixCache:
     # -- changing ------------------------------------------------------------------------------------------
     def hold(self, owner: int, contents: Contents) -> None:
         """Lock the path of `contents`, splitting its last edge if the match ends inside it."""
-        node, place = self._descend(contents)
+        node = self._descend(contents, self.root)
+        place = node.end
         if place < len(contents):
             raise BlockError(f"request {owner} holds {len(contents)} cached blocks, {place} are cached")
         self._move_lock(owner, node)
@@ -99,19 +101,34 @@ class RadixCache:
 
         Where somebody else was first with the same tokens, their blocks stay in the tree.
         """
-        node, place = self._descend(contents)
-        path = self._path(node)
-        if place == len(contents):
+        held = self._end.get(owner, self.root)  # what the owner holds already agrees with its contents
+        node = self._descend(contents, held)
+        fresh = list(blocks[node.end :])
+        if not fresh:
             self._move_lock(owner, node)
-            return Inserted(path, [])
-        child = Node(node, list(contents[place:]), list(blocks[place:]))
-        node.children[child.contents[0]] = child
-        self.num_blocks += len(child.blocks)
-        self._idle.update(child.blocks)
-        self._move_lock(owner, child)
-        self._touch(child)
+            return Inserted(self._path(node), [])
+        if node is held and node.locks == 1 and not node.children:
+            self._extend(node, contents[node.end :], fresh)  # the owner's own leaf simply grows
+        else:
+            node = self._grow(owner, node, contents[node.end :], fresh)
+        self._touch(node)
         self.version += 1
-        return Inserted(path + child.blocks, child.blocks[:])
+        return Inserted(self._path(node), fresh)
+
+    def _extend(self, leaf: Node, contents: Contents, blocks: list[int]) -> None:
+        leaf.contents += contents
+        leaf.blocks += blocks
+        leaf.end += len(blocks)
+        self.num_blocks += len(blocks)
+        self._locked += len(blocks)
+
+    def _grow(self, owner: int, node: Node, contents: Contents, blocks: list[int]) -> Node:
+        child = Node(node, list(contents), blocks[:])
+        node.children[child.contents[0]] = child
+        self.num_blocks += len(blocks)
+        self._idle.update(blocks)
+        self._move_lock(owner, child)
+        return child
 
     @staticmethod
     def _path(node: Node) -> list[int]:
@@ -123,13 +140,11 @@ class RadixCache:
             step = step.parent
         return [block for run in reversed(runs) for block in run]
 
-    def _descend(self, contents: Contents) -> tuple[Node, int]:
-        """The node where the match of `contents` ends (split off if need be) and its length in blocks."""
-        node, place = self.root, 0
-        for child, length in list(self._walk(contents)):
+    def _descend(self, contents: Contents, node: Node) -> Node:
+        """The node where the match of `contents` at or below `node` ends, split off if need be."""
+        for child, length in list(self._walk(contents, node)):
             node = child if length == len(child.contents) else self._split(child, length)
-            place += length
-        return node, place
+        return node
 
     def _split(self, node: Node, length: int) -> Node:
         """Cut an edge after `length` blocks. The lower part stays the same object, so owners' ends stay valid."""
@@ -137,7 +152,7 @@ class RadixCache:
         upper.locks, upper.last_used = node.locks, node.last_used
         node.parent.children[upper.contents[0]] = upper
         node.contents, node.blocks, node.parent = node.contents[length:], node.blocks[length:], upper
-        upper.children[node.contents[0]] = node
+        upper.children[node.contents[0]] = node  # its `end` stays where it was
         return upper
 
     def _move_lock(self, owner: int, node: Node) -> None:
@@ -201,6 +216,7 @@ class RadixCache:
         keep = max(0, len(leaf.blocks) - count)
         gone = leaf.blocks[keep:][::-1]
         leaf.contents, leaf.blocks = leaf.contents[:keep], leaf.blocks[:keep]
+        leaf.end -= len(gone)
         if not keep:
             del leaf.parent.children[first]
         self.num_blocks -= len(gone)
@@ -218,7 +234,10 @@ class RadixCache:
         blocks: list[int] = []
         locked = 0
         for node in self.nodes():
-            if node.parent.children.get(node.contents[0]) is not node or len(node.contents) != len(node.blocks):
+            linked = node.parent.children.get(node.contents[0]) is node and node.end == node.parent.end + len(
+                node.blocks
+            )
+            if not linked or len(node.contents) != len(node.blocks):
                 raise BlockError(f"the radix node with blocks {node.blocks} is not its parent's child")
             if node.locks != locks.get(id(node), 0):
                 raise BlockError(

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lab import numbers
 from lab.errors import BadWorkload
 from lab.request import SamplingParams
 from lab.traces.reading import NS, Record, Window, lines, records, whole
@@ -74,8 +75,7 @@ def lengths(
     """
     if rate is not None and load is not None:
         raise BadWorkload(f"give rate ({rate}) or load ({load}), not both")
-    if isinstance(start, bool) or not isinstance(start, int) or start < 0:
-        raise BadWorkload(f"start is {start!r}; in a file without times it is a row, 0 or more")
+    numbers.whole(start, "start (a row, as there are no times) is", 0, BadWorkload)
     draw = random.Random(seed)
     found = (row for index, row in enumerate(records(Path(path), _lengths_record, LENGTHS_HEADER)) if index >= start)
     now, timed = 0.0, []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
+from lab import numbers
 from lab.errors import BadWorkload
 
 NS = 1_000_000_000
@@ -95,15 +95,12 @@ class Window:
 
     def __post_init__(self) -> None:
         for name in ("limit", "max_prompt"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= 1):
-                raise BadWorkload(f"{name} is {value!r}; it must be a whole number of at least 1")
-        if not (isfinite(self.start) and self.start >= 0):
-            raise BadWorkload(f"start is {self.start}; it must be a finite number of seconds >= 0")
+            if getattr(self, name) is not None:
+                numbers.whole(getattr(self, name), f"{name} is", 1, BadWorkload)
+        numbers.real(self.start, "start is", error=BadWorkload)
         for name in ("duration", "scale"):
-            value = getattr(self, name)
-            if value is not None and not (isfinite(value) and value > 0):
-                raise BadWorkload(f"{name} is {value}; it must be a finite number above 0")
+            if getattr(self, name) is not None and numbers.real(getattr(self, name), f"{name} is", 0, BadWorkload) == 0:
+                raise BadWorkload(f"{name} is 0; it must be above 0")
 
     def select(self, found: Iterable[Record]) -> Iterator[tuple[float, Record]]:
         """Wanted records with their arrival in seconds; reads no further than it must."""

@@ -23,8 +23,7 @@ DELAY = 0.002
 def drive(arrivals: list[float], batching: object, outputs: int = 1, step: float = 0.02, prompt: int = 4) -> Engine:
     """Requests of one prompt length at `arrivals`, on the virtual clock, to the end."""
     requests = [
-        Request(i, None, SamplingParams(max_tokens=outputs), time, num_prompt=prompt)
-        for i, time in enumerate(arrivals)
+        Request(i, None, SamplingParams(max_tokens=outputs), time, num_prompt=prompt) for i, time in enumerate(arrivals)
     ]
     engine = build_engine(Priced(step=step), requests, blocks=10_000, batching=batching)
     Driver(engine, requests, VirtualClock()).run()
@@ -138,9 +137,7 @@ def test_a_named_controller_gets_the_further_arguments() -> None:
     assert Dynamic(8, Pid(0.01)).control.target == 0.01
 
 
-@pytest.mark.parametrize(
-    "spec", ["dynamic:8:2ms", "dynamic:4:pid:10ms", "dynamic:2:aimd:slo=0.2", "dynamic:1:greedy"]
-)
+@pytest.mark.parametrize("spec", ["dynamic:8:2ms", "dynamic:4:pid:10ms", "dynamic:2:aimd:slo=0.2", "dynamic:1:greedy"])
 def test_a_description_describes_the_same_policy(spec: str) -> None:
     described = describe(parse("batching", spec))
     assert describe(parse("batching", described)) == described

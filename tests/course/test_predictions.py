@@ -47,9 +47,7 @@ def test_an_option_is_recorded_and_revealed():
     question = lab.predict("04.2", "Which is faster?", ["static", "continuous"])
     question.commit("static")
     assert repr(lab.reveal("04.2", "static")).endswith("As you predicted.")
-    assert repr(lab.reveal("04.2", "continuous", note="Look at p95.")).endswith(
-        "Not what you predicted.\nLook at p95."
-    )
+    assert repr(lab.reveal("04.2", "continuous", note="Look at p95.")).endswith("Not what you predicted.\nLook at p95.")
 
 
 def test_no_guess_is_no_error():

@@ -30,9 +30,7 @@ def test_seat_check_survives_whatever_it_looks_at(monkeypatch):
 
 
 def test_seat_check_names_packages_that_differ(monkeypatch):
-    monkeypatch.setattr(
-        seat.stamp, "pins", lambda: [("numpy", "0.1"), ("torch", seat._version("torch").split("+")[0])]
-    )
+    monkeypatch.setattr(seat.stamp, "pins", lambda: [("numpy", "0.1"), ("torch", seat._version("torch").split("+")[0])])
     assert seat._packages()[0] == "note" and "numpy" in seat._packages()[1]
     monkeypatch.setattr(seat.stamp, "pins", lambda: [("no-such-package", "1")])
     assert seat._packages()[0] == "missing"
@@ -50,8 +48,7 @@ def test_show_a_method_a_class_and_an_instance():
 def test_show_a_block_or_a_range():
     assert show(seat_check, "looks:").code.splitlines()[-1] == ")"
     assert (
-        show(lab.Static.admit, (1, 1)).code.startswith("def admit")
-        and "\n" not in show(lab.Static.admit, (1, 1)).code
+        show(lab.Static.admit, (1, 1)).code.startswith("def admit") and "\n" not in show(lab.Static.admit, (1, 1)).code
     )
     block = show(seat.Seat, "def verdict").code.splitlines()
     assert block[0].startswith("def verdict") and block[-1].startswith("    return")

@@ -77,9 +77,7 @@ def hash_of(text: str) -> int:
 class Driver:
     """Plays the part of engine and memory: owns block tables, advances requests, checks nothing."""
 
-    def __init__(
-        self, model: Model, attention: str = "paged_cpu", num_blocks: int = 64, block_size: int = 16, seed=0
-    ):
+    def __init__(self, model: Model, attention: str = "paged_cpu", num_blocks: int = 64, block_size: int = 16, seed=0):
         self.runner = ModelRunner(model, num_blocks, block_size, attention)
         self.attention = "padded" if attention == "padded" else "packed"
         self.block_size = block_size

@@ -16,9 +16,7 @@ LENGTH, BLOCK = 37, 16
 
 
 @pytest.mark.parametrize("attention", BACKENDS)
-@pytest.mark.parametrize(
-    "chunk", [1, TILE - 1, TILE + 1, BLOCK - 1, BLOCK, BLOCK + 1, LENGTH - 1, LENGTH, LENGTH + 1]
-)
+@pytest.mark.parametrize("chunk", [1, TILE - 1, TILE + 1, BLOCK - 1, BLOCK, BLOCK + 1, LENGTH - 1, LENGTH, LENGTH + 1])
 def test_chunks_of_every_size_give_the_logits_of_the_whole(
     tiny, attention, chunk, prompt_logits, random_prompt, tolerance
 ):

@@ -157,9 +157,7 @@ def random_engine(draw: random.Random) -> tuple[Engine, list[Request]]:
     paged = draw.random() < 0.8
     requests = []
     for id in range(draw.randint(1, 12)):
-        prompt = draw.choice(roots)[: draw.randint(0, 40)] + [
-            draw.randrange(VOCAB) for _ in range(draw.randint(1, 9))
-        ]
+        prompt = draw.choice(roots)[: draw.randint(0, 40)] + [draw.randrange(VOCAB) for _ in range(draw.randint(1, 9))]
         n = draw.choice([1, 1, 1, 3]) if paged else 1
         requests.append(ask(id, prompt, draw.random() / 2, draw.randint(1, 30), n=n))
     largest = max(-(-(r.num_prompt + r.sampling.max_tokens) // size) for r in requests)

@@ -28,9 +28,7 @@ class HillClimb:
 
     def __init__(self, average_over: int = 100, start: float = 8.0, most: float = 64.0):
         if average_over < 1 or not 1 <= start <= most:
-            raise BadPolicy(
-                f"hill climb over {average_over} batches from {start} to at most {most}; 1 ≤ start ≤ most"
-            )
+            raise BadPolicy(f"hill climb over {average_over} batches from {start} to at most {most}; 1 ≤ start ≤ most")
         self.average_over, self.start, self.most = average_over, start, most
         self.reset()
 

@@ -42,7 +42,6 @@ def _zero_for_one(arrival: float, times: list[float]) -> tuple[float, float | No
     "01.1",
     "TTFT and TPOT from timestamps",
     hints=(
-        "TTFT is one subtraction: the first token's time minus the arrival.",
         "TPOT leaves the first token out: n tokens have n − 1 gaps between them.",
         "(token_times[-1] - token_times[0]) / (len(token_times) - 1), and None when there is only one token",
     ),
@@ -59,14 +58,14 @@ def two_latencies(answer: Any, probe: Probe) -> None:
     """answer(arrival, token_times) -> (ttft, tpot)."""
     probe.step("it is a function")
     probe.function(answer, "latencies")
-    probe.step("TTFT: from the arrival to the first token")
+    probe.step("TTFT: from the arrival to the first token", "It is one subtraction: token_times[0] minus the arrival.")
     got = answer(10.0, [12.0, 12.5, 13.0])
     probe.true(isinstance(got, tuple | list) and len(got) == 2, "it should return two values: (ttft, tpot)")
     probe.close(got[0], 2.0, "TTFT of latencies(10.0, [12.0, 12.5, 13.0])")
     probe.step("TPOT: the mean gap between tokens, the first token not counted", "Three tokens have two gaps.")
     probe.close(got[1], 0.5, "TPOT of latencies(10.0, [12.0, 12.5, 13.0])")
     probe.close(answer(0.0, [0.4, 0.5, 0.7, 1.0])[1], 0.2, "TPOT of latencies(0.0, [0.4, 0.5, 0.7, 1.0])")
-    probe.step("a single token has no TPOT: None")
+    probe.step("a single token has no TPOT: None", "With one token there is no gap. Return (ttft, None).")
     only = answer(1.0, [3.0])
     probe.close(only[0], 2.0, "TTFT of latencies(1.0, [3.0])")
     probe.equal(only[1], None, "TPOT of latencies(1.0, [3.0])")

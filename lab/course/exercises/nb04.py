@@ -49,9 +49,7 @@ def _joins(trace: RunTrace) -> list[tuple[int, int]]:
     wrong={
         "everybody who waits": lambda: lambda waiting, running, most: waiting,
         "one per step": lambda: lambda waiting, running, most: max(0, min(1, waiting, most - running)),
-        "static: only into an empty batch": lambda: (
-            lambda waiting, running, most: 0 if running else min(waiting, most)
-        ),
+        "static: only into an empty batch": lambda: lambda waiting, running, most: 0 if running else min(waiting, most),
         "one seat kept free": lambda: lambda waiting, running, most: min(waiting, max(0, most - running - 1)),
         "always a full batch": lambda: lambda waiting, running, most: most,
         "a negative number": lambda: lambda waiting, running, most: min(waiting, most - running),

@@ -66,7 +66,7 @@ print(f"TPOT {1000 * tpot:.0f} ms per output token")
 print(f"on this computer one output token takes as long as {tpot / (ttft / prompt):.0f} prompt tokens")
 
 # %% [markdown]
-# Remember that last line. A prompt token and an output token take the *same arithmetic*.
+# Remember that last line. A prompt token and an output token take nearly the *same arithmetic*.
 # What differs is only how many of them share a step. Section 3 finds out why that matters so much.
 
 # %% [markdown]
@@ -133,7 +133,7 @@ print(f"{tokens:.0f}× the tokens took {without.duration_s / with_cache.duration
 # The cache is not free, and it does not remove everything:
 #
 # - It **costs memory**, for every token of every request that is in progress (exercise 01.2). That memory, not
-#   arithmetic, is usually what limits how many requests a server can batch (notebook 05).
+#   arithmetic, is often what limits how many requests a server can batch (notebook 05).
 # - Each new token still **reads** all keys and values before it. For long conversations that reading becomes the larger
 #   part of a decode step.
 # - Computing 43 tokens once and reusing them is also possible *between* requests that begin alike: prefix caching, a
@@ -148,8 +148,8 @@ print(f"{tokens:.0f}× the tokens took {without.duration_s / with_cache.duration
 # %%
 lab.predict(
     "01.p3",
-    "A decode step for 1 request takes some time. How long does a step for 8 requests take?",
-    options=["about the same (up to 1.5×)", "2 to 3×", "4 to 6×", "8×"],
+    "A decode step for 1 request takes some time. How many times longer does a step for 8 requests take?",
+    options=["less than 1.5×", "1.5 to 3×", "3 to 6×", "more than 6×"],
 )
 
 # %% tags=["nbval-ignore-output"]
@@ -163,7 +163,7 @@ plots.decode_curve(curve)
 # %% tags=["nbval-ignore-output"]
 step = {point.batch: point.step_ms for point in curve}
 ratio = step[8] / step[1]
-bins = {"about the same (up to 1.5×)": 1.75, "2 to 3×": 3.5, "4 to 6×": 7, "8×": float("inf")}
+bins = {"less than 1.5×": 1.5, "1.5 to 3×": 3, "3 to 6×": 6, "more than 6×": float("inf")}
 lab.reveal("01.p3", next(name for name, upto in bins.items() if ratio < upto), f"Measured: {ratio:.2f}×.")
 
 # %% tags=["nbval-ignore-output"]
@@ -241,7 +241,7 @@ with lab.course.when_done("01.1"):
 # | this lab | without the first token | at the arrival |
 # | `vllm bench serve` | without the first token | when the request is sent |
 # | vLLM `--enable-per-request-metrics` | (`mean_itl_ms`) | when the request is *scheduled*: the queue is extra |
-# | GuideLLM | **with** the first token | |
+# | GuideLLM | **with** the first token | (look it up before you compare) |
 
 # %% [markdown]
 # ### 01.2 How large is the KV cache? (fill in)

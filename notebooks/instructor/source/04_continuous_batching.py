@@ -11,7 +11,7 @@
 # You will watch both live, measure them on the real model, count where the difference comes from on a virtual clock,
 # and read a famous number, 36.9×, with its small print.
 #
-# About 50 minutes. Notebook [01](01_one_request.ipynb) comes first; [02](02_static_batching.ipynb) helps.
+# About 45 minutes. Notebook [01](01_one_request.ipynb) comes first; [02](02_static_batching.ipynb) helps.
 
 # %% tags=["nbval-ignore-output"]
 import lab
@@ -19,45 +19,13 @@ from lab.course import broken, plots, quick
 from lab.course.exercises.nb04 import seconds_both
 from lab.course.joining import JoiningRule
 from lab.course.orca import normalised_latency, orca_workload, rate_within
-from lab.workload import fixed_workload
 
 model = lab.load_model()
 work = lab.chat_workload(requests=quick(24, 10), rate=3.0, seed=0)
-print(f"{len(work)} chat requests, {work.rate:.0f} per second on average, then everybody is waiting for answers")
+print(f"{len(work)} chat requests, {work.rate:.0f} per second on average")
 
 # %% [markdown]
-# ## 1. Live
-#
-# Press **Start**. The same requests go through static batching first, then through continuous batching.
-# Each line is a request, time runs to the right, and a line fills as its tokens are computed.
-# Move the sliders while it runs: more load, or larger batches.
-#
-# Before you start: what do you expect in the first seconds of each?
-
-# %% tags=["nbval-ignore-output"]
-runs = {
-    "static": dict(batching=lab.Static(max_batch=8)),
-    "continuous": dict(batching=lab.Continuous(max_running=8)),
-}
-session = lab.live.Session(work, model, runs, name="04")
-session.dashboard()
-
-# %% [markdown]
-# Things to look for:
-#
-# - Static: nothing happens until eight requests have arrived. Why does the first one wait for the eighth?
-# - Static: lines that are done but still hatched. The batch is a rectangle, and a finished row is computed to the end.
-# - Continuous: a new line starts in the very step after another has ended.
-#
-# If an error ended the run, the next cell raises it; otherwise it just stops the engine.
-
-# %% tags=["nbval-ignore-output"]
-session.stop()
-
-# %% [markdown]
-# ## 2. Measured
-#
-# Now without watching, so that nothing disturbs the clock.
+# First, two guesses. TTFT, the time to the first token, counts from a request's arrival until its user holds a token.
 
 # %%
 lab.predict(
@@ -73,6 +41,40 @@ lab.predict(
     "And the output tokens per second: continuous divided by static?",
     unit="×",
 )
+
+# %% [markdown]
+# ## 1. Live
+#
+# Press **Start**. The same requests go through static batching first, then through continuous batching.
+# Each line is a request, time runs to the right, and a line fills as its tokens are computed.
+# Move the sliders while it runs, or before you run it again: more load, or larger batches.
+
+# %% tags=["nbval-ignore-output"]
+runs = {
+    "static": dict(batching=lab.Static(max_batch=8)),
+    "continuous": dict(batching=lab.Continuous(max_running=8)),
+}
+session = lab.live.Session(work, model, runs, name="04")
+session.dashboard()
+
+# %% [markdown]
+# Things to look for:
+#
+# - Static: nothing happens until eight requests have arrived. Why does the first one wait for the eighth?
+# - Static: lines that are done but go on, hatched. The batch is a rectangle with one *row* per request, and a row that has
+#   finished is computed to the end.
+# - Static: hatched stretches at the beginning. Short prompts are *padded* to the longest of their batch.
+# - Continuous: a new line starts in the very step after another has ended.
+#
+# If an error ended the run, the next cell raises it; otherwise it just stops the engine.
+
+# %% tags=["nbval-ignore-output"]
+session.stop()
+
+# %% [markdown]
+# ## 2. Measured
+#
+# Now without watching, so that nothing disturbs the clock.
 
 # %% tags=["nbval-ignore-output"]
 measured = lab.compare(work, model, runs)
@@ -99,8 +101,8 @@ print(f"{continuous.computed_tokens}. Both did the same useful work; one did mor
 # ### Be careful with that first number
 #
 # A time to first token that is so many times shorter looks like magic. It is partly a definition.
-# Our static batch hands out its answers *when the batch ends*, as the servers in Orca's comparison did. So its first token
-# comes with its last.
+# Our static batch hands out its answers *when the batch ends*. That is what Orca's authors say of the systems of their time:
+# a request that has finished early cannot return before its batch is through. So its first token comes with its last.
 # A static server could stream tokens as it makes them. We can ask the engine for exactly that, and for the
 # breakdown, on a clock that is the same everywhere.
 
@@ -185,11 +187,13 @@ for rate, pair in sweep.items():
 plots.load_curves(sweep)
 
 # %% [markdown]
-# - **Low load.** Tokens per second are the same: both are limited by how fast people ask. The gain is *waiting time*:
+# - **Low load.** Tokens per second are nearly the same: both are limited by how fast people ask. The gain is *waiting time*:
 #   a static batch waits long for its eighth member. (Notebook 03 gives it a timer.)
-# - **High load.** A full batch is always there. Now the gain is *throughput*: seats do not stay empty.
-# - In between lies a stretch where static batching can no longer keep up and continuous batching still can. There, and
-#   only there, ratios of waiting times become spectacular: one queue grows without end, the other does not.
+# - **In between**, here around 2 and 3 requests per second, static batching can no longer keep up: its throughput stays
+#   behind the load, so its queue grows. Continuous batching still follows. In longer traffic, one queue would grow without
+#   end and the other would not, and the ratio of their waiting times would be as large as you have patience for.
+# - **High load.** Neither keeps up. What remains is a ratio of throughputs: how many seats stay empty in one and not in
+#   the other.
 #
 # Which brings us to a famous number.
 
@@ -254,7 +258,8 @@ plots.latency_curves(rates, latency)
 # - Part of it is not continuous batching but a **larger batch** (32 against 8).
 #
 # So is 36.9× wrong? No: it is what was measured, in that set-up, at that limit. Quoted as "continuous batching is 37 times
-# faster", it is. (The often quoted 23× is another experiment, by Anyscale in 2023.)
+# faster", it is. (The often quoted 23× is
+# [another experiment](https://www.anyscale.com/blog/continuous-batching-llm-inference), by Anyscale in 2023.)
 #
 # ### What our numbers show, and what they do not
 #
@@ -410,7 +415,7 @@ with lab.course.when_done("04.4"):
 # |---|---|
 # | vLLM | always on, no switch; seats: `--max-num-seqs`; tokens per step: `--max-num-batched-tokens` |
 # | SGLang | always on; seats: `--max-running-requests`; how boldly memory is promised: `--schedule-conservativeness` |
-# | TensorRT-LLM | *in-flight batching*; executor option `BatchingType.INFLIGHT`, the other one is `STATIC` |
+# | TensorRT-LLM | *in-flight batching*; executor option `BatchingType.INFLIGHT`, the other one is `STATIC`; `CapacitySchedulerPolicy`: admit only what can run to its end, or more and pause some |
 # | Triton with TensorRT-LLM | `batching_strategy`: `inflight_fused_batching`, or `V1` to turn it off; `decoupled` must be true to stream |
 # | Text Generation Inference | `--waiting-served-ratio`: pause the running requests for a prefill only when enough others wait (1.2 times as many, for example); `--max-waiting-tokens` bounds that wait |
 # | Triton without an LLM backend | the *dynamic batcher*: request-level batches, right for models that make one pass per request (notebook 03) |
@@ -426,7 +431,7 @@ with lab.course.when_done("04.4"):
 # - At low load you gain waiting time, at high load throughput. With equal answers that arrive together you gain nothing.
 # - A ratio without its load, latency limit and batch sizes says little.
 #
-# Next: 05 puts a limit on memory. Or go on with [07 Chunked prefill](07_chunked_prefill.ipynb).
+# Next: [07 Chunked prefill](07_chunked_prefill.ipynb) looks after long prompts; notebook 05 puts a limit on memory.
 #
 # ## Sources
 #

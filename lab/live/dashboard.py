@@ -1,0 +1,130 @@
+"""The live view of a session: one anywidget, drawn on a canvas in the browser, told 10 times a second what changed.
+
+The page gets its constants (names, colours, units) once, as a trait, so that it can be drawn before anything runs;
+everything else travels as small custom messages. Clicks come back as commands that only set flags.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+
+from lab.live import style
+from lab.live.lane import limit_of
+from lab.live.news import spec_of
+from lab.live.worker import policy_of
+
+if TYPE_CHECKING:
+    from lab.live.session import Session
+
+STATIC = Path(__file__).parent / "static"
+SCRIPTS = ("theme.js", "store.js", "lanes.js", "panels.js", "view.js", "table.js", "drawing.js", "card.js", "main.js")
+_serial = itertools.count(1)
+
+
+def script() -> str:
+    """The widget's module: its files in reading order."""
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS)
+
+
+class Dashboard(anywidget.AnyWidget):
+    """Shows one session; several dashboards may show the same one. Keep a reference to stay informed."""
+
+    _esm = script()
+    _css = (STATIC / "style.css").read_text(encoding="utf-8")
+    config = traitlets.Dict().tag(sync=True)
+    uid = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, session: Session):
+        super().__init__(config=page_config(session), uid=f"{os.getpid()}-{next(_serial)}")
+        self.session = session
+        self._acks: list[tuple[int, int]] = []  # (command number of the session, of the page)
+        session.news.listeners.add(self)
+        self.on_msg(self._hear)
+
+    def __repr__(self) -> str:
+        return f"<live dashboard: {', '.join(self.session.runs)}; needs a running notebook, the picture below stays>"
+
+    def update(self, message: dict[str, Any]) -> None:
+        """Pass on what is new."""
+        done = [page for number, page in self._acks if number <= message["ack"]]
+        if done:
+            self._acks = [entry for entry in self._acks if entry[1] not in done]
+            message = message | {"acks": done}
+        self.send(message)
+
+    def _hear(self, _: Any, content: dict[str, Any], __: Any) -> None:
+        """A click or a slider, on whatever thread the kernel chose: set flags and return."""
+        session, command = self.session, content.get("command")
+        try:
+            if command == "hello":
+                self.send(session.news.snapshot())
+            elif command == "set":
+                number = session.set(**{content["name"]: content["value"]})
+                self._acks.append((number, content["id"]))
+                self.send({"kind": "accepted", "id": content["id"]})
+            elif command == "follow":
+                session.news.speech.follow(content["lane"], content["request"])
+            elif command in ("start", "pause", "resume", "step", "send"):
+                getattr(session, command)()
+            elif command == "stop":
+                session.halt(wait=False)
+        except Exception as error:
+            session.news.say(f"{type(error).__name__}: {error}")
+        if command != "hello":
+            session.news.publish()
+
+
+def invitation(session: Session) -> str:
+    """What Start will do, in a sentence."""
+    names = list(session.runs)
+    then = f"{names[0]}, then {', then '.join(names[1:])}" if len(names) > 1 else names[0]
+    number = "Requests without end" if session.endless else f"The same {len(session.work)} requests"
+    return f"Press Start. {number} go through {then}."
+
+
+def page_config(session: Session) -> dict[str, Any]:
+    """The constants of the page."""
+    runs = []
+    for index, (name, options) in enumerate(session.runs.items()):
+        policy = policy_of(options)
+        runs.append(
+            {
+                "name": name,
+                "spec": spec_of(options),
+                "color": style.policy_color(index),
+                "limit": limit_of(policy),
+            }
+        )
+    rate = session.controls.rate()
+    return {
+        "runs": runs,
+        "kinds": [
+            {
+                "name": kind.name,
+                "label": kind.label,
+                "short": kind.short,
+                "color": kind.color,
+                "hatched": kind.hatched,
+                "thin": kind.thin,
+                "legend": kind.name != "held",
+            }
+            for kind in style.KINDS
+        ],
+        "labels": {
+            name: {"label": quantity.label, "unit": quantity.unit} for name, quantity in style.QUANTITIES.items()
+        },
+        "controls": session.controls.wire(),
+        "measured": session.measured,
+        "clock": "measured, wall clock" if session.measured else f"simulated, {session.clock} clock",
+        "endless": session.endless,
+        "requests": len(session.work),
+        "expected": session.work.specs[-1].arrival / rate,
+        "invitation": invitation(session),
+        "long_prompt": session.long_prompt_tokens,
+    }

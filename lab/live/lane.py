@@ -1,0 +1,145 @@
+"""One policy of a session: its engine, its clock, its place in the story, and the feed that shows it."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from copy import copy
+from typing import Any
+
+from lab import axes as axis_specs
+from lab.engine import Engine
+from lab.errors import BadPolicy
+from lab.live.feed import Feed
+from lab.live.pace import MeasuredClock, PacedClock
+from lab.live.story import Reader, Story
+from lab.live.style import QUANTITIES
+from lab.plan import StepPlan
+from lab.trace import RequestInfo, RunTrace, StepTrace
+
+LIMITS = ("max_batch", "max_running")
+SPECS = ("batching", "chunking", "ordering", "preemption")
+
+
+def limit_of(policy: Any) -> int | None:
+    """How many requests a batching policy lets into a batch, None when it has no such limit."""
+    return next((getattr(policy, name) for name in LIMITS if hasattr(policy, name)), None)
+
+
+def with_limit(policy: Any, limit: int) -> Any:
+    """The same batching policy with another batch size. Raises BadPolicy when it has none."""
+    names = [name for name in LIMITS if hasattr(policy, name)]
+    if not names:
+        raise BadPolicy(f"{policy.name} batching has no batch size to change")
+    changed = copy(policy)
+    setattr(changed, names[0], limit)
+    return changed
+
+
+class Lane:
+    """Drives one engine through the story; `tick` is one turn of the loop, as in `lab.clock.Driver`."""
+
+    def __init__(self, name: str, engine: Engine, clock: MeasuredClock | PacedClock, story: Story):
+        self.name, self.engine, self.clock = name, engine, clock
+        self.feed = Feed(name)
+        self.trace: RunTrace = engine.trace
+        self.reader = Reader(story)
+        self.lock = threading.Lock()  # held while the trace changes
+        self.done = False
+        self._stuck = 0
+
+    def now(self) -> float:
+        """Seconds on this lane's clock."""
+        return self.clock.now()
+
+    def tick(self, halt: threading.Event, jump: bool = False) -> StepTrace | None:
+        """Carry out one step, or wait a little; with `jump` go to the next event at once. Sets `done` at the end."""
+        now = self.clock.now()
+        with self.lock:
+            fresh = self.reader.due(now)
+            for request in fresh:
+                self.engine.submit(request)
+            upcoming = self.reader.next_time
+            self.engine.more_expected = upcoming is not None
+            flight = self.engine.begin(now)
+        for request in fresh:
+            self.feed.arrive(self.trace.requests[request.id])
+        if flight is not None:
+            self._stuck = 0
+            self.clock.elapse(self.engine.execute(flight), now, halt)
+            return self._commit(flight)
+        times = [time for time in (upcoming, self.engine.wake_at) if time is not None]
+        if times and jump:
+            self.clock.skip_to(min(times))
+        elif times:
+            self.clock.wait_towards(min(times), self.engine.wake)
+        elif self.engine.idle:
+            self.finish()
+        else:
+            self._give_up_if_stuck()
+        return None
+
+    def show_arrivals(self) -> None:
+        """Let the queue grow on the screen while a long step is under way. Any thread."""
+        if self.done:
+            return
+        for request in self.reader.peek(self.clock.now()):
+            sizes = (request.num_prompt, request.sampling.max_tokens)
+            self.feed.arrive(RequestInfo(request.id, request.arrival_time, *sizes))
+
+    def _commit(self, flight: Any) -> StepTrace:
+        flops = self._flops(flight.plan)
+        with self.lock:
+            step = self.engine.commit(flight, self.clock.now())
+        batch = self.engine.scheduler.axes.delivery == "batch"
+        self.feed.take(step, self.trace.requests, batch, flops)
+        return step
+
+    def _flops(self, plan: StepPlan) -> float:
+        count = getattr(self.engine.runner, "flops", None)
+        if count is not None:
+            with suppress(TypeError):
+                return float(count(plan))
+        return 0.0
+
+    def _give_up_if_stuck(self) -> None:
+        self._stuck += 1
+        if self._stuck > 1000:
+            waiting, policy = len(self.engine.scheduler.waiting), self.engine.scheduler.axes.batching.name
+            raise BadPolicy(
+                f"{waiting} requests wait, nothing runs and no timer is set: {policy} batching never starts them"
+            )
+
+    def finish(self) -> None:
+        """No more steps: late events go to the trace, and the memory of keys and values is let go."""
+        if self.done:
+            return
+        self.done = True
+        with self.lock:
+            late = len(self.trace.late_events)
+            self.engine.flush()
+        self.feed.take_events(self.trace.late_events[late:], self.trace.requests)
+        self.clock.freeze()
+        self.engine.runner = None
+
+    # -- changes while it runs; driving thread ---------------------------------------------------------------
+    def set_limit(self, limit: int) -> None:
+        """Change the batch size from the next step on."""
+        policy = self.engine.scheduler.axes.batching
+        if limit_of(policy) not in (None, limit):
+            self.engine.reconfigure(batching=with_limit(policy, limit))
+            self.note("max_batch", limit)
+
+    def set_axes(self, axes: dict[str, Any]) -> None:
+        """Change policies from the next step on; strings are specs as on the command line."""
+        parsed = {axis: axis_specs.parse(axis, value) if axis in SPECS else value for axis, value in axes.items()}
+        self.engine.reconfigure(**parsed)
+        if "batching" in parsed:
+            self.note("batching", axis_specs.describe(parsed["batching"]))
+
+    def note(self, what: str, value: Any) -> None:
+        """Record something that is no axis: a new load, a prompt sent by hand."""
+        time = self.clock.now()
+        self.trace.meta.setdefault("live", []).append({"time": time, "what": what, "value": value})
+        label, unit = QUANTITIES[what].label, QUANTITIES[what].unit
+        self.feed.mark(time, f"{label} → {value:.3g} {unit}" if isinstance(value, float) else f"{label} → {value}")

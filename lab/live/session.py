@@ -1,0 +1,262 @@
+"""A live session: policies run one after the other on the same requests while a person watches and moves sliders.
+
+Any thread may call a session's methods. The worker thread alone drives engines; everybody else sets flags, changes
+the story that is still to come, or leaves a message in an engine's inbox. Nothing is ever printed from a thread: an
+error is kept, shown at once by the dashboard, and raised by `stop()`. A session computes nothing before `start()`,
+which is what the Start button calls.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lab.errors import BadPolicy, EngineStopped
+from lab.live import registry, results
+from lab.live.controls import Controls
+from lab.live.lane import Lane
+from lab.live.news import News
+from lab.live.worker import AXES, Worker, policy_of
+from lab.metrics import Report
+from lab.request import SamplingParams
+from lab.running import Comparison
+from lab.workload import Workload
+
+
+class Session:
+    """`Session(work, model, runs={"static": dict(batching="static:8"), …})`, or one run as **options of `lab.run`.
+
+    `endless` repeats the workload with fresh gaps; `seconds` ends the arrivals of each run (for endless sessions
+    30 by default with several runs, 600 with one). A priced model runs on the virtual clock, `speed` virtual
+    seconds per real one. A new session stops the older one of the same `name`; without a name, the one made by
+    the same notebook cell.
+    """
+
+    def __init__(
+        self,
+        work: Workload,
+        model: Any,
+        runs: dict[str, dict[str, Any]] | None = None,
+        *,
+        name: str | None = None,
+        endless: bool = False,
+        seconds: float | None = None,
+        clock: str | None = None,
+        speed: float = 1.0,
+        warm_up: bool = True,
+        long_prompt_tokens: int = 512,
+        **options: Any,
+    ):
+        self.work, self.model = work, model
+        if runs is None:
+            runs = {policy_of(options).name: {}}
+        if not runs:
+            raise BadPolicy("a session needs at least one run")
+        self.runs = {run: options | own for run, own in runs.items()}
+        self.measured = not hasattr(model, "price")
+        self.clock = clock or ("wall" if self.measured else "virtual")
+        if self.clock not in ("wall", "virtual"):
+            raise BadPolicy(f"clock {self.clock!r} is not known; there are wall and virtual")
+        self.endless, self.warm_up, self.long_prompt_tokens = endless, warm_up, long_prompt_tokens
+        self.seconds = seconds if seconds or not endless else (30.0 if len(self.runs) > 1 else 600.0)
+        policies = [policy_of(own) for own in self.runs.values()]
+        self.controls = Controls.of(work, policies, self.clock, speed)
+        self.runs_started = 0
+        self.news = News(self)
+        self._worker: Worker | None = None
+        self._replaced = False
+        self._lock = threading.RLock()
+        self._numbers = itertools.count(1)
+        self.key = name or registry.cell_key(f"{work.name}: {', '.join(self.runs)}")
+        registry.register(self.key, self)
+
+    def __repr__(self) -> str:
+        return f"<live session: {', '.join(self.runs)} on {self.work.name}>"
+
+    # -- what a person does; any thread ----------------------------------------------------------------------
+    def start(self, paused: bool = False) -> None:
+        """Run all policies from the beginning at the present settings; a session that runs just goes on."""
+        with self._lock:
+            if self._replaced:
+                raise EngineStopped("this session was replaced by a newer one: use that, or run its cell again")
+            if self.alive:
+                self.resume()
+                return
+            for other in registry.sessions():
+                if other is not self:
+                    other.pause("paused: another session was started")
+            self.news.forget()
+            self.runs_started += 1
+            self._worker = Worker(self, paused)
+            self._worker.start()
+
+    def pause(self, note: str = "") -> None:
+        """Stand still after the step in flight; the run's clock stands still too."""
+        if self.alive:
+            self._worker.paused, self._worker.note = True, note
+            self.poke()
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        if self.alive:
+            self._worker.paused, self._worker.steps_wanted, self._worker.note = False, 0, ""
+            self.poke()
+
+    def step(self) -> None:
+        """Carry out one engine step, then stand still; waiting is skipped. Starts a session that does not run."""
+        with self._lock:
+            if not self.alive:
+                self.start(paused=True)
+            self._worker.paused = True
+            self._worker.steps_wanted += 1
+        self.poke()
+
+    def stop(self) -> None:
+        """End the run and wait for its threads; raises the error that ended it, if any. `start` begins anew."""
+        self.halt()
+        if self.error is not None:
+            raise self.error
+
+    def halt(self, wait: bool = True) -> None:
+        """`stop` without raising."""
+        worker = self._worker
+        if worker is None:
+            return
+        worker.halted.set()
+        worker.poke()
+        if wait:
+            for thread in (worker, worker.ticker):
+                if thread is not threading.current_thread() and thread.ident is not None:
+                    thread.join()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until all runs are through; False on timeout. For scripts: a notebook cell would only block."""
+        if self._worker is not None:
+            self._worker.join(timeout)
+        return not self.alive
+
+    def set(self, **values: Any) -> int:
+        """Change `load` (or `rate`, `pace`), `max_batch`, `speed`, or axes of the policy that runs now.
+
+        Load changes all gaps from now on, for later policies at the same time of theirs. `max_batch` holds for
+        all policies that have one. Raises BadPolicy or BadWorkload at once; returns the command's number.
+        """
+        axes = {name: value for name, value in values.items() if name in AXES}
+        numbers = {name: self.controls.check(name, value) for name, value in values.items() if name not in AXES}
+        if axes and not self.alive:
+            raise EngineStopped(f"nothing runs whose {', '.join(axes)} could change: start the session first")
+        for name, number in numbers.items():
+            self.controls.put(name, number)
+        return self._post(lambda lane: self._change(lane, numbers, axes))
+
+    def send(self, prompt: str | Sequence[int] | int | None = None, max_tokens: int = 32) -> None:
+        """Send a prompt now: a chat message, token ids, or a length. Without one, the long prompt of the button."""
+        if not self.alive:
+            raise EngineStopped("nothing runs that could take a prompt: start the session first")
+        if isinstance(prompt, str):
+            prompt = self.model.encode_chat(prompt)
+        sampling = SamplingParams(max_tokens=max_tokens)
+
+        def command(lane: Lane) -> None:
+            ids = lane.reader.story.long_prompt(self.long_prompt_tokens) if prompt is None else prompt
+            lane.reader.story.send(lane.now(), ids, sampling)
+            lane.note("sent", float(ids if isinstance(ids, int) else len(ids)))
+
+        self._post(command)
+
+    def abort(self, request: int) -> None:
+        """Give up a request of the policy that runs now."""
+        self._post(lambda lane: lane.engine.abort(request))
+
+    def _post(self, command: Callable[[Lane], None]) -> int:
+        """Carry out a command on the lane that runs, or on the next one; the worker confirms it between two steps."""
+        with self._lock:
+            number = next(self._numbers)
+            lane = self._worker.lane if self.alive else None
+            if lane is not None and not lane.done:
+                command(lane)
+                self._worker.commands.append((number, None))
+            elif self.alive:
+                self._worker.commands.append((number, command))
+        self.poke()
+        return number
+
+    def _change(self, lane: Lane, numbers: dict[str, float], axes: dict[str, Any]) -> None:
+        if self.controls.load.name in numbers:
+            story = lane.reader.story
+            if story.set_rate(lane.now(), self.controls.rate()):
+                lane.note(self.controls.load.name, numbers[self.controls.load.name])
+        if "max_batch" in numbers:
+            lane.set_limit(int(numbers["max_batch"]))
+        if "speed" in numbers:
+            lane.clock.speed = numbers["speed"]
+        if axes:
+            lane.set_axes(axes)
+
+    def replaced(self) -> None:
+        """A newer session took this one's name: stop for good."""
+        self._replaced = True
+        self.halt()
+        self.news.publish()
+
+    # -- what others may ask ---------------------------------------------------------------------------------
+    @property
+    def alive(self) -> bool:
+        """A run is under way."""
+        return self._worker is not None and self._worker.is_alive()
+
+    @property
+    def state(self) -> str:
+        """ready, preparing, running, paused, finished, stopped, failed, or replaced."""
+        return "replaced" if self._replaced else "ready" if self._worker is None else self._worker.state
+
+    @property
+    def error(self) -> BaseException | None:
+        """What ended the last run, if it was an error."""
+        return None if self._worker is None else self._worker.error
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """The policies that have begun, in order."""
+        return [] if self._worker is None else list(self._worker.lanes)
+
+    @property
+    def worker(self) -> Worker | None:
+        """The present or last run."""
+        return self._worker
+
+    @property
+    def worker_id(self) -> int | None:
+        """Thread id of the worker."""
+        return None if self._worker is None else self._worker.ident
+
+    def poke(self) -> None:
+        """Have worker and ticker look at their flags now."""
+        if self._worker is not None:
+            self._worker.poke()
+
+    def wait_parked(self, timeout: float) -> bool:
+        """Wait until nothing computes; False on timeout."""
+        self.poke()
+        return not self.alive or self._worker.parked.wait(timeout)
+
+    @property
+    def reports(self) -> dict[str, Report]:
+        """A report per policy that has begun, of what it has done so far."""
+        return {lane.name: results.report(lane) for lane in self.lanes}
+
+    def report(self, name: str) -> Report:
+        """The report of one policy. Raises KeyError naming those that have begun."""
+        return results.report(results.find(self.lanes, name))
+
+    def comparison(self) -> Comparison:
+        """All runs so far as `lab.compare` would return them; tokens are compared where both runs finished them."""
+        return results.comparison(self.lanes)
+
+    def dashboard(self) -> Any:
+        """The live view: a widget, or a picture refreshed in place where widgets cannot work."""
+        from lab.live.view import open_view
+
+        return open_view(self)

@@ -1,0 +1,93 @@
+// The table of numbers: what is compared at a glance, and what a screen reader reads.
+
+function percent(value) {
+  return value == null ? "–" : `${Math.round(100 * value)}%`;
+}
+
+const COLUMNS = [
+  ["output tokens/s", (n) => (n.output_tokens_per_s == null ? "–" : n.output_tokens_per_s.toFixed(1)), "output_tokens_per_s", 1],
+  ["TTFT p50", (n) => seconds(n.ttft_p50), "ttft_p50", -1],
+  ["TTFT p95", (n) => seconds(n.ttft_p95), "ttft_p95", -1],
+  ["ITL p95", (n) => seconds(n.itl_p95), null, 0],
+  ["requests per step", (n) => (n.mean_batch == null ? "–" : n.mean_batch.toFixed(1)), null, 0],
+  ["wasted work", (n) => percent(n.waste), null, 0],
+  ["finished", (n, c) => `${n.finished ?? 0} of ${c.endless ? n.arrived ?? 0 : Math.max(c.requests, n.arrived ?? 0)}`, null, 0],
+];
+
+Object.assign(View.prototype, {
+  buildTable() {
+    const head = make("tr", {}, make("th", { scope: "col" }, "policy"), ...COLUMNS.map(([label]) => make("th", { scope: "col" }, label)));
+    this.cells = this.config.runs.map((run) => {
+      const values = COLUMNS.map(() => make("td"));
+      const state = make("small");
+      const name = make("th", { scope: "row", style: `--lane: ${run.color}` }, make("i", { class: "lab-dot" }), make("span", {}, run.name, state));
+      return { row: make("tr", {}, name, ...values), values, state };
+    });
+    this.ratio = make("tr", { class: "lab-ratio", hidden: true });
+    const body = make("tbody", {}, ...this.cells.map((entry) => entry.row), this.ratio);
+    const caption = make("caption", {}, `Numbers so far, ${this.config.clock}`);
+    this.table = make("table", { class: "lab-table" }, caption, make("thead", {}, head), body);
+    return make("div", { class: "lab-table-wrap" }, this.table);
+  },
+
+  laneState(index) {
+    const lane = this.store.lanes[index];
+    const { head } = this.store;
+    if (!lane.begun) return BUSY.includes(head.state) ? "next" : "";
+    if (lane.done) return `${lane.now.toFixed(1)} s`;
+    return `${head.state === "paused" ? "paused at" : "at"} ${lane.now.toFixed(1)} s`;
+  },
+
+  fillTable() {
+    const all = this.store.lanes.map((lane) => lane.numbers);
+    this.cells.forEach(({ values, state }, index) => {
+      state.textContent = this.laneState(index);
+      COLUMNS.forEach(([, show, field], i) => {
+        const begun = this.store.lanes[index].begun;
+        const cell = values[i];
+        const text = begun ? show(all[index], this.config) : "–";
+        if (cell.textContent !== text) cell.textContent = text;
+        const high = field ? Math.max(...all.map((n) => n[field] || 0)) : 0;
+        const share = field && high ? (all[index][field] || 0) / high : 0;
+        cell.style.setProperty("--share", `${(100 * share).toFixed(1)}%`);
+        cell.style.setProperty("--lane", this.config.runs[index].color);
+      });
+    });
+    this.fillRatio(all);
+    this.speak(all);
+  },
+
+  fillRatio(all) {
+    const [first, last] = [all[0], all[all.length - 1]];
+    const ready = all.length > 1 && this.store.lanes[0].done && this.store.lanes[all.length - 1].begun && last.output_tokens_per_s;
+    this.ratio.hidden = !ready;
+    if (!ready) return;
+    const { runs } = this.config;
+    const cells = COLUMNS.map(([, , field, better]) => {
+      if (!field || !first[field] || !last[field]) return make("td");
+      const ratio = last[field] / first[field];
+      const good = better > 0 ? ratio > 1 : ratio < 1;
+      const word = better > 0 ? "×" : ratio < 1 ? "× shorter" : "× longer";
+      const value = better > 0 || ratio > 1 ? ratio : 1 / ratio;
+      return make("td", { class: Math.abs(ratio - 1) < 0.02 ? "" : good ? "good" : "bad" }, `${value.toFixed(value < 10 ? 2 : 0)}${word}`);
+    });
+    this.ratio.replaceChildren(make("th", { scope: "row" }, make("span", {}, `${runs[all.length - 1].name} against ${runs[0].name}`)), ...cells);
+  },
+
+  // What a screen reader hears: at every change of state, else every ten seconds.
+  speak(all) {
+    const { head } = this.store;
+    const now = performance.now();
+    if (head.state === this.spokenState && now - (this.spoken || 0) < 10000) return;
+    [this.spokenState, this.spoken] = [head.state, now];
+    const parts = this.config.runs.map((run, i) => {
+      if (!this.store.lanes[i].begun) return `${run.name}: not begun.`;
+      const words = COLUMNS.map(([label, show]) => `${label} ${show(all[i], this.config)}`).join(", ");
+      return `${run.name}: ${words}.`;
+    });
+    const text = `${head.state}. ${parts.join(" ")}`;
+    this.twin.textContent = text;
+    this.canvas.setAttribute("aria-label", `Requests over time, ${this.config.clock}. ${text} Arrow keys move through steps and requests, Enter chooses one.`);
+    this.side.setAttribute("aria-label", `Time to first token as a distribution, and tokens computed and wasted. ${text}`);
+  },
+});
