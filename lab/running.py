@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -141,7 +143,15 @@ def run(
         "workload": work.name,
         "rate": work.rate,
     }
-    return Report.from_trace(Driver(engine, requests, timer).run(), slo)
+    with _live_sessions_paused():
+        trace = Driver(engine, requests, timer).run()
+    return Report.from_trace(trace, slo)
+
+
+def _live_sessions_paused() -> AbstractContextManager[None]:
+    """A session that is being watched must not compete with a measurement; without one there is nothing to pause."""
+    live = sys.modules.get("lab.live")
+    return live.paused_sessions() if live else nullcontext()
 
 
 _capacities: deque[tuple[Any, tuple, float]] = deque(maxlen=8)  # model, specs, requests/s

@@ -54,8 +54,15 @@ def prompt_tokens(report: Report) -> int:
 
 
 def found(report: Report) -> float:
-    """Share of the prompt tokens that came from the cache."""
-    return report.cached_tokens / prompt_tokens(report)
+    """Share of the prompt tokens that came from the cache when a request was first admitted.
+
+    `report.cached_tokens` also counts what a preempted request finds again of its own.
+    """
+    first: dict[int, int] = {}
+    for event in report.trace.events():
+        if event.kind == "admitted":
+            first.setdefault(event.request, event.value)
+    return sum(first.values()) / prompt_tokens(report)
 
 
 def all_at_once(work: Workload) -> Workload:

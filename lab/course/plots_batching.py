@@ -143,11 +143,12 @@ def waits(report: Report, delay: float) -> None:
         )
         longest = round(max(ages), 1) if ages else None
         rows.append({"when its timer fires": name, "requests": len(some), "longest wait (ms)": longest})
-    figure.add_hline(
-        y=1000 * delay,
+    figure.add_scatter(
+        x=[0, round(max(times.arrival for times in report.times.values()), 3)],
+        y=[1000 * delay] * 2,
+        mode="lines",
+        name=f"the delay, {1000 * delay:g} ms",
         line={"color": style.INK, "width": 1.5, "dash": "dash"},
-        annotation_text=f"delay {1000 * delay:g} ms",
-        annotation_position="top right",
     )
     figure.update_xaxes(title=f"arrival (s, {style.clock_name(report.measured)})")
     figure.update_yaxes(title="waiting before its batch (ms)", rangemode="tozero")

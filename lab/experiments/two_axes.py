@@ -21,7 +21,7 @@ from typing import Any
 from lab.errors import BadPolicy
 from lab.metrics import Report
 from lab.request import SamplingParams
-from lab.running import Comparison, compare
+from lab.running import Comparison, compare, run
 from lab.workload import RequestSpec, Workload
 
 LEVELS: dict[str, tuple[str, str]] = {
@@ -104,9 +104,11 @@ def two_axes(model: Any, work: Workload | None = None, batch: int = 4, repeats: 
     work = crowd() if work is None else work
     runs = {_name(cell): dict(batching=f"{cell[0]}:{batch}", ordering=cell[1], attention=cell[2]) for cell in cells()}
     common = dict(chunking="whole", delivery="token", clock="virtual") | options
-    turns = [compare(work, model, runs, **common) for _ in range(repeats)]
+    first = compare(work, model, runs, **common)
+    turns = [first.reports]
+    turns += [{name: run(work, model, **common | own) for name, own in runs.items()} for _ in range(repeats - 1)]
     quickest = {name: min((turn[name] for turn in turns), key=lambda report: report.duration_s) for name in runs}
-    return TwoAxes(Comparison(quickest, turns[0].same))
+    return TwoAxes(Comparison(quickest, first.same))
 
 
 def crowd(requests: int = 16, seed: int = 0, shortest: int = 8, longest: int = 96, output: int = 24) -> Workload:

@@ -15,6 +15,7 @@ from lab.live.sample import Sample
 from lab.live.series import Series, Usage
 from lab.live.story import SENT_IDS
 from lab.live.style import CODE
+from lab.plan import StepPlan
 from lab.trace import Event, RequestInfo, RowTrace, StepTrace
 
 KEPT_REQUESTS, KEPT_STEPS, SENT_STEPS = 400, 4000, 240
@@ -38,14 +39,24 @@ class Feed:
         self.recent: deque[list[float]] = deque(maxlen=KEPT_STEPS)
         self.marks: list[tuple[float, str]] = []
         self.usage = Usage()
+        self.flight: dict[str, Any] | None = None  # the step under way
         self._known: set[int] = set()
         self._dirty: set[int] = set()
         self._new_steps: list[list[float]] = []
         self._sent = -1  # version of the latencies on the other side
 
     # -- driving thread ------------------------------------------------------------------------------------
+    def begin(self, plan: StepPlan, start: float) -> None:
+        """A step is under way; until it is booked its rows are shown as a promise."""
+        rows = []
+        for row in plan.rows:
+            decode = row.num_tokens == 1 and row.start >= row.request.num_prompt
+            rows.append([row.request.id, WASTED if not row.num_tokens else DECODE if decode else PREFILL])
+        self.flight = {"start": rounded(start), "rows": rows}
+
     def take(self, step: StepTrace, infos: dict[int, RequestInfo], batch_delivery: bool, flops: float = 0.0) -> None:
         """Book one step."""
+        self.flight = None
         with self.lock:
             self._take_events([event for event in step.events if event.time <= step.start], infos)
             kinds = [0] * 4

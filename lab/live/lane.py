@@ -66,6 +66,7 @@ class Lane:
             self.feed.arrive(self.trace.requests[request.id])
         if flight is not None:
             self._stuck = 0
+            self.feed.begin(flight.plan, now)
             self.clock.elapse(self.engine.execute(flight), now, halt)
             return self._commit(flight)
         times = [time for time in (upcoming, self.engine.wake_at) if time is not None]

@@ -72,6 +72,7 @@ class News:
             "rate": lanes[-1].reader.story.rate(now[-1]) if lanes else None,
             "notes": self.notes,
             "said": self.said,
+            "flight": lanes[-1].feed.flight if lanes else None,
             "speech": self.speech.wire(lanes),
         }
 

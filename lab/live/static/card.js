@@ -19,29 +19,28 @@ Object.assign(View.prototype, {
       return;
     }
     const sign = [chosen.lane, chosen.row, request.state, request.bars.length, request.output, this.store.head.state, speech?.text.length].join();
-    if (sign === this.cardSign && request.state !== "waiting") return;
+    if (sign === this.cardSign && !BUSY.includes(this.store.head.state)) return;
     this.cardSign = sign;
     const words = speech && speech.lane === chosen.lane && speech.request === chosen.row ? speech : null;
     this.card.replaceChildren(
-      make("h4", {}, make("i", { class: "lab-dot", style: `--lane: ${this.config.runs[chosen.lane].color}` }), `request ${this.nameOf(request)}`, make("small", {}, this.fate(request))),
-      ...this.timeSplit(request, this.store.lanes[chosen.lane].now),
+      make("h4", {}, make("i", { class: "lab-dot", style: `--lane: ${this.config.runs[chosen.lane].color}` }), `request ${this.nameOf(request)}`, make("small", {}, this.fate(request, chosen.lane))),
+      ...this.timeSplit(request, chosen.lane),
       words?.prompt ? make("blockquote", { class: "lab-asked" }, words.prompt) : "",
       words?.text ? make("blockquote", {}, words.text, request.state === "running" && BUSY.includes(this.store.head.state) ? make("i", { class: "lab-caret" }) : "") : "",
     );
     this.card.lastElementChild.scrollTop = 1e6;
   },
 
-  fate(request) {
+  fate(request, lane) {
+    if (this.store.inFlight(lane, request.id) && request.state === "waiting") return "its prompt is being computed";
     const words = { finished: "done", delivered: "done", aborted: "given up" };
     return `${words[request.state] || request.state} · ${request.output} of ${request.max} tokens`;
   },
 
-  timeSplit(request, now) {
+  timeSplit(request, lane) {
     const { kinds } = this.config;
     const spent = new Map();
-    const open = { waiting: "queue", preempted: "preempted" }[request.state];
-    const bars = open ? [...request.bars, [kinds.findIndex((kind) => kind.name === open), request.since, now]] : request.bars;
-    for (const [code, start, end] of bars) spent.set(code, (spent.get(code) || 0) + end - start);
+    for (const [code, start, end] of this.store.barsOf(lane, request)) spent.set(code, (spent.get(code) || 0) + end - start);
     const total = [...spent.values()].reduce((a, b) => a + b, 0) || 1;
     const parts = [...spent].map(([code, time]) => {
       const style = `--c: ${kinds[code].color}; width: ${(100 * time) / total}%`;

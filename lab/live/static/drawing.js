@@ -79,17 +79,19 @@ Object.assign(View.prototype, {
     pen.text(run.name, box.x + 16, y, { size: 13, weight: 600 });
     const detail = run.spec === run.name ? "" : run.spec;
     pen.text(detail, box.x + 24 + pen.measure(run.name, 13, 600), y, { size: 11, color: theme.soft });
-    const { running, waiting } = this.counts(lane);
+    const { running, waiting } = this.counts(index);
     const busy = BUSY.includes(store.head.state);
     const words = !lane.begun ? (busy ? "runs next, on the same requests" : "") : lane.done ? `done after ${lane.now.toFixed(1)} s` : `${running} running · ${waiting} waiting`;
     pen.text(words, box.x + box.w, y, { size: 11, align: "right", color: theme.soft });
   },
 
-  counts(lane) {
+  counts(index) {
     let [running, waiting] = [0, 0];
-    for (const row of lane.rows.values()) {
-      running += row.state === "running";
-      waiting += row.state === "waiting" || row.state === "preempted";
+    for (const row of this.store.lanes[index].rows.values()) {
+      const waits = row.state === "waiting" || row.state === "preempted";
+      const joins = waits && this.store.inFlight(index, row.id);
+      running += row.state === "running" || Boolean(joins);
+      waiting += waits && !joins;
     }
     return { running, waiting };
   },
@@ -101,7 +103,7 @@ Object.assign(View.prototype, {
     const smooth = Math.max(1, Math.round((config.measured ? 2 : (scale.to - scale.from) / 12) / width));
     const average = plainNumber(Math.round(1000 * smooth * width) / 1000);
     drawLines(pen, "Output tokens per second", `mean of the last ${average} s`, lines("tokens", smooth), plan.charts[0], scale, theme);
-    const waiting = store.lanes.map((lane, i) => ({ points: waitingPoints(lane, config.kinds), color: config.runs[i].color }));
+    const waiting = store.lanes.map((lane, i) => ({ points: waitingPoints(store, i), color: config.runs[i].color }));
     drawLines(pen, "Waiting requests", "", waiting, plan.charts[1], scale, theme);
     const [title, unit, usage] = this.usageLines(smooth);
     drawLines(pen, title, unit, usage, plan.charts[2], scale, theme, 100);

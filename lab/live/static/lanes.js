@@ -70,7 +70,7 @@ function drawLane(pen, store, index, box, scale, theme) {
   ctx.beginPath();
   ctx.rect(box.x, box.y - 1, box.w, box.h + 2);
   ctx.clip();
-  const bars = (thin) => rows.forEach((row, place) => drawRow(pen, store, lane, row, box.y + place * box.pitch, box.pitch, scale, theme, thin));
+  const bars = (thin) => rows.forEach((row, place) => drawRow(pen, store, index, row, box.y + place * box.pitch, box.pitch, scale, theme, thin));
   bars(false);
   drawStepEdges(ctx, lane, box, scale, theme);
   bars(true);
@@ -84,14 +84,14 @@ function drawLane(pen, store, index, box, scale, theme) {
   return rows;
 }
 
-function drawRow(pen, store, lane, row, y, pitch, scale, theme, thin) {
-  const kinds = store.config.kinds;
-  for (const bar of row.bars) if (kinds[bar[0]].thin === thin) drawBar(pen, kinds, bar, y, pitch, scale, theme);
-  const open = { waiting: "queue", preempted: "preempted" }[row.state];
-  if (open && thin) {
-    const code = kinds.findIndex((kind) => kind.name === open);
-    drawBar(pen, kinds, [code, row.since, lane.now, 0, 0], y, pitch, scale, theme);
+function drawRow(pen, store, index, row, y, pitch, scale, theme, thin) {
+  const { kinds } = store.config;
+  for (const bar of store.barsOf(index, row)) {
+    if (kinds[bar[0]].thin !== thin) continue;
+    pen.ctx.globalAlpha = bar[5] ? 0.45 : 1; // a step under way is a promise
+    drawBar(pen, kinds, bar, y, pitch, scale, theme);
   }
+  pen.ctx.globalAlpha = 1;
 }
 
 function drawBar(pen, kinds, [code, start, end, real, padding], y, pitch, scale, theme) {

@@ -146,17 +146,18 @@ function seriesPoints(lane, name, smooth = 1) {
 }
 
 // How many requests wait, exactly: a staircase from their bars. Reads only what is on the screen.
-function waitingPoints(lane, kinds) {
+function waitingPoints(store, index) {
+  const lane = store.lanes[index];
+  const { kinds } = store.config;
   const waits = kinds.map((kind) => kind.name === "queue" || kind.name === "preempted");
   const changes = [];
   for (const row of lane.rows.values()) {
-    for (const [code, start, end] of row.bars) if (waits[code]) changes.push([start, 1], [end, -1]);
-    if (row.state === "waiting" || row.state === "preempted") changes.push([row.since, 1]);
+    for (const [code, start, end] of store.barsOf(index, row)) if (waits[code]) changes.push([start, 1], [end, -1]);
   }
   changes.sort((a, b) => a[0] - b[0]);
   const points = lane.begun ? [[0, 0]] : [];
   let count = 0;
-  for (const [time, change] of changes) {
+  for (const [time, change] of changes.filter(([time]) => time < lane.now)) {
     points.push([time, count], [time, (count += change)]);
   }
   if (lane.begun) points.push([lane.now, count]);

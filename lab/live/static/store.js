@@ -88,6 +88,25 @@ class Store {
     for (const listener of this.listeners) listener(message);
   }
 
+  // The step under way, if the request takes part: what it computes, and since when.
+  inFlight(index, id) {
+    const { flight, active } = this.head;
+    if (!flight || index !== active) return null;
+    const entry = flight.rows.find((row) => row[0] === id);
+    return entry ? { code: entry[1], start: flight.start } : null;
+  }
+
+  // Bars of a row and what goes on beyond the last of them.
+  barsOf(index, row) {
+    const lane = this.lanes[index];
+    const flying = this.inFlight(index, row.id);
+    const open = { waiting: "queue", preempted: "preempted" }[row.state];
+    const bars = [...row.bars];
+    if (open) bars.push([this.config.kinds.findIndex((kind) => kind.name === open), row.since, flying ? flying.start : lane.now, 0, 0]);
+    if (flying) bars.push([flying.code, flying.start, lane.now, 0, 0, "flying"]);
+    return bars.filter((bar) => bar[2] > bar[1]);
+  }
+
   askForAll() {
     if (performance.now() - this.asked < 1000) return;
     this.asked = performance.now();

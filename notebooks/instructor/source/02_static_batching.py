@@ -93,7 +93,7 @@ lab.course.show(lab.Static.admit)
 
 # %% tags=["nbval-ignore-output"]
 small, large = 4, quick(16, 8)
-work = lab.chat_workload(requests=quick(16, 8), rate=quick(2.0, 4.0), seed=0)
+work = lab.chat_workload(requests=quick(16, 8), rate=quick(2.0, 4.0), seed=0, max_tokens=quick(None, 24))
 runs = {
     f"static {small}": dict(batching=lab.Static(max_batch=small)),
     f"static {large}": dict(batching=lab.Static(max_batch=large)),
@@ -147,8 +147,8 @@ print("same tokens:", measured.same[f"static {large}"])
 # %% [markdown]
 # ### What this shows, and what it does not
 #
-# - Both do the same useful work and give the same tokens. The larger batch computes more useless positions besides,
-#   and makes people wait longer for company.
+# - Both do the same useful work and give the same tokens. The larger batch computes more useless positions besides, and
+#   everybody in it waits twice: for the last request to come, and for the longest of many answers.
 # - It does **not** show that 4 is the right size. The run is short, and a queue that grows has no time to grow long. The next
 #   section asks more people, at three rates.
 # - The time to the first token is the time to the *last* one here: a static batch hands out its answers when it ends.
@@ -303,8 +303,8 @@ for attention in ("padded", "packed"):
 
 # %% tags=["nbval-ignore-output"]
 long = quick(200, 100)
-turns = [tuple(range(100, 100 + (12 if i % 2 else long))) for i in range(16)]
-real = fixed_workload(turns, [2] * 16)
+turns = [tuple(range(100, 100 + (12 if i % 2 else long))) for i in range(quick(16, 8))]
+real = fixed_workload(turns, [2] * len(turns))
 ways = {"as they come": dict(batching="static:4"), "in buckets": dict(batching="static:4:64")}
 sorting = lab.compare(real, model, ways)
 plain, grouped = sorting["as they come"], sorting["in buckets"]

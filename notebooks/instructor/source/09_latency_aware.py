@@ -281,7 +281,7 @@ lab.reveal("09.p6", -100 * whole["llama-3-8b"]["change"], unit="%")
 
 # %% tags=["nbval-ignore-output"]
 scale = quick(30, 60)
-splits = measure(model, book, 2, ("fifo", "lpt", "bucketed"), scale=scale, repeats=quick(3, 1))
+splits = measure(model, book, 2, ("fifo", "lpt", "bucketed"), scale=scale, repeats=quick(2, 1))
 print(f"{'kernel':8}{'split':10}{'critical path':>14}{'total':>9}     FLOPs counted for it: critical path, total")
 for (kernel, strategy), split in splits.items():
     cost = PrefillCost(kernel, MODELS["smollm2-135m"])
@@ -356,7 +356,7 @@ lab.reveal("09.p7", min(pairs, key=pairs.get), "Output tokens per second; furthe
 # Now the real model, with fewer requests (the waiting is skipped, computing is measured):
 
 # %% tags=["nbval-ignore-output"]
-few = crowd(quick(10, 6), longest=quick(96, 64), output=quick(16, 6))
+few = crowd(quick(8, 6), longest=64, output=quick(10, 6))
 real, expected = two_axes(model, few, repeats=quick(2, 1)), two_axes(prices, few)  # the quicker of two turns
 print(as_text(real.rows()))
 print("same tokens in all eight:", all(same.verdict == "yes" for same in real.comparison.same.values()))
