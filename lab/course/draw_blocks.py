@@ -32,9 +32,13 @@ def draw(maps: Sequence[BlockMap], columns: int) -> Page:
         top += 8 + 24 * (-(-len(each.owners) // columns)) + 22
     top += 2
     x = float(LEFT)
-    for words, kind in (("holds tokens", "full"), ("held, no token yet", "reserved"), ("free", "free")):
-        fill = {"full": style.BLUE, "reserved": page.hatch(style.BLUE), "free": "none"}[kind]
-        page.box(x, top - 11, 20, 14, fill, style.INK if kind == "free" else style.BLUE, dashed=kind == "free")
+    for words, fill, faint in (
+        ("holds tokens", style.BLUE, False),
+        ("held, no token yet", style.BLUE, True),
+        ("free", "none", False),
+    ):
+        free = fill == "none"
+        page.box(x, top - 11, 20, 14, fill, style.INK if free else style.BLUE, dashed=free, faint=faint)
         page.text(x + 26, top, words)
         x += 46 + 7 * len(words)
     page.text(x, top, "the number is the request; ×n: n requests share the block")
@@ -55,9 +59,9 @@ def _block(page: Page, each: BlockMap, block: int, x: float, y: float, width: fl
         return
     color = SHARED if len(owners) > 1 else color_of(owners[0])
     full = width * each.filled[block] / each.block_size
-    page.box(x, y, width, height, page.hatch(color) if full < width else color, color)
+    page.box(x, y, width, height, color, color, faint=full < width)
     if 0 < full < width:
-        page.fill(x, y, full, height, color)
+        page.box(x, y, full, height, color, "none")
     label = f"×{len(owners)}" if len(owners) > 1 else name_of(owners[0])
     dark = color in DARK and full > 0.55 * width
     ink = "#ffffff" if dark else "#000000" if full > 0.55 * width else style.INK

@@ -75,13 +75,21 @@ def verdict(cells: dict[tuple[str, int], Cell]) -> list[str]:
     near = [
         name
         for name in ORDERS
-        if name != order and cells[name, size].tokens_per_s >= best.tokens_per_s - best.spread - cells[name, size].spread
+        if name != order
+        and cells[name, size].tokens_per_s >= best.tokens_per_s - best.spread - cells[name, size].spread
     ]
-    kind = "more than" if both > by_seats * by_order * 1.05 else "about" if both > 0.95 * by_seats * by_order else "less than"
+    kind = (
+        "more than"
+        if both > by_seats * by_order * 1.05
+        else "about"
+        if both > 0.95 * by_seats * by_order
+        else "less than"
+    )
     fair = min(ORDERS, key=lambda name: cells[name, size].worst_s)
     return [
         f"more seats alone: {by_seats:.2f}× the tokens per second of {few} seats, first come ({most_plain[1]} seats)",
         f"the order alone: {by_order:.2f}×; both: {both:.2f}×, {kind} the product {by_seats * by_order:.2f}",
         f"best: {order} with {size} seats; within the spread of the seeds: {', '.join(near) or 'no other'}",
-        f"longest wait there: {best.worst_s:.1f} s; the shortest of all orders is {fair} with {cells[fair, size].worst_s:.1f} s",
+        f"longest wait there: {best.worst_s:.1f} s; the shortest of all orders is {fair} "
+        f"with {cells[fair, size].worst_s:.1f} s",
     ]

@@ -234,16 +234,16 @@ def controllers(latency: Mapping[str, Mapping[str, float]]) -> None:
     names, base = list(latency), next(iter(latency.values()))
     for index, traffic in enumerate(base):
         figure.add_scatter(
-            x=[latency[name][traffic] / base[traffic] for name in names],
-            y=names,
+            x=names,
+            y=[latency[name][traffic] / base[traffic] for name in names],
             mode="markers",
             name=traffic,
             marker={"color": style.policy_color(index), "symbol": SYMBOLS[index], "size": 11},
-            hovertemplate=f"%{{y}}, {traffic}: %{{x:.2f}} × {names[0]}",
+            hovertemplate=f"%{{x}}, {traffic}: %{{y:.2f}} × {names[0]}",
         )
-    figure.add_vline(x=1.0, line={"color": style.INK, "width": 1.5, "dash": "dash"})
-    figure.update_xaxes(title=f"mean latency, as a multiple of {names[0]}'s (simulated)")
-    figure.update_yaxes(autorange="reversed")
+    figure.add_hline(y=1.0, line={"color": style.INK, "width": 1.5, "dash": "dash"})
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(title=f"mean latency ÷ {names[0]}'s (simulated)")
     rows = [
         {"controller": name}
         | {f"{traffic} (ms)": round(1000 * value, 1) for traffic, value in latency[name].items()}
@@ -253,7 +253,7 @@ def controllers(latency: Mapping[str, Mapping[str, float]]) -> None:
     best = {traffic: min(names, key=lambda name, t=traffic: latency[name][t]) for traffic in base}
     text = "; ".join(f"{t}: best is {name} with {latency[name][t] / base[t]:.2f}" for t, name in best.items())
     alt = f"Mean latency of {len(names)} controllers as a multiple of {names[0]}'s, by traffic. {text}."
-    _show(figure, "Controllers, compared with no timer at all", alt, rows, height=150 + 30 * len(names))
+    _show(figure, "Controllers, compared with no timer at all", alt, rows, height=400)
 
 
 def _useless(report: Report) -> float:

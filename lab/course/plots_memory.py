@@ -103,14 +103,17 @@ def crossover(contexts: Sequence[int] = (256, 1024, 4096)) -> None:
     again = [1000 * pcie.recompute_s(context) / context] * len(sizes)
     figure.add_scatter(x=sizes, y=again, mode="lines+markers", name="compute again", **_line(0))
     figure.update_xaxes(title="tokens per block", type="log", tickvals=sizes, ticktext=[str(size) for size in sizes])
-    figure.update_yaxes(title="ms per token (simulated)", type="log")
+    figure.update_yaxes(title="ms per token (simulated)", type="log", dtick=1)
     rows = [
         {"block size": size}
         | {f"swap {n}, {name} (ms)": round(1000 * pcie.swap_s(n, size, link)) for name, link in pcie.LINKS.items()
            for n in contexts}
         for size in sizes
     ]  # fmt: skip
-    rows.append({"block size": "compute again"} | {f"swap {n}, PCIe 4 (ms)": round(1000 * pcie.recompute_s(n)) for n in contexts})
+    rows.append(
+        {"block size": "compute again"}
+        | {f"swap {n}, PCIe 4 (ms)": round(1000 * pcie.recompute_s(n)) for n in contexts}
+    )
     where = ", ".join(f"{name} from blocks of {pcie.crossover(context, link)}" for name, link in pcie.LINKS.items())
     alt = (
         f"Milliseconds per token to swap a context of {context} tokens out and in, falling with the block size, "
@@ -202,10 +205,10 @@ def hit_curve(rates: Mapping[int, float], best: float) -> None:
         y=100 * best,
         line={"color": style.INK, "width": 1.5, "dash": "dash"},
         annotation_text="nothing is ever forgotten",
-        annotation_position="bottom right",
+        annotation_position="top left",
     )
     figure.update_xaxes(title="blocks of 512 tokens", type="log", tickvals=sizes, ticktext=[f"{n:,}" for n in sizes])
-    figure.update_yaxes(title="prompt tokens found (%)", range=[0, 118 * best])
+    figure.update_yaxes(title="prompt tokens found (%)", range=[0, 130 * best])
     rows = [{"blocks": size, "found (%)": share} for size, share in zip(sizes, shares, strict=True)]
     alt = (
         f"Share of prompt tokens found in the cache over the pool's size: {shares[0]} % with {sizes[0]} blocks, "

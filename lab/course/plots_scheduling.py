@@ -185,7 +185,7 @@ def chunk_seconds(report: Report) -> None:
 def splits(placements: Mapping[str, Any], kernel: str) -> None:
     """Work of every device, prompt by prompt; what a padded kernel adds is hatched."""
     cost = PrefillCost(kernel)
-    figure, rows, said = go.Figure(), [], []
+    figure, rows, said, padded = go.Figure(), [], [], False
     deepest = max(len(device) for split in placements.values() for device in split.assignment)
     bars = [f"{name}<br>device {d}" for name, split in placements.items() for d in range(1, len(split.assignment) + 1)]
     devices = [device for split in placements.values() for device in split.assignment]
@@ -198,7 +198,8 @@ def splits(placements: Mapping[str, Any], kernel: str) -> None:
         text = {"marker": {"color": style.POLICY_COLORS[2] if place % 2 else style.SKY}}
         figure.add_bar(x=bars, y=own, name="needed work", legendgroup="own", showlegend=place == 0, **text)
         if any(added):
-            figure.add_bar(x=bars, y=added, name="padding", legendgroup="pad", showlegend=place == 0, marker=EARLIER)
+            figure.add_bar(x=bars, y=added, name="padding", legendgroup="pad", showlegend=not padded, marker=EARLIER)
+            padded = True
     for name, split in placements.items():
         rows += [
             {"split": name, "device": d, "prompts": ", ".join(map(str, sorted(device))), "work": work}
@@ -207,9 +208,10 @@ def splits(placements: Mapping[str, Any], kernel: str) -> None:
         said.append(f"{name}: critical path {split.critical_path:,}, total {split.total:,}")
     figure.update_layout(barmode="stack", bargap=0.35)
     figure.update_yaxes(title="query-key pairs (counted)", rangemode="tozero")
-    figure.update_xaxes(title="")
-    alt = f"Attention work of each device, {kernel} kernel. {'; '.join(said)}. The tallest bar is the critical path."
-    _show(figure, f"Work of each device, {kernel} kernel", alt, rows, height=400)
+    figure.update_xaxes(title="", tickangle=0)
+    named = {"varlen": "variable-length"}.get(kernel, kernel)
+    alt = f"Attention work of each device, {named} kernel. {'; '.join(said)}. The tallest bar is the critical path."
+    _show(figure, f"Work of each device, {named} kernel", alt, rows, height=400)
 
 
 def _own(device: Sequence[int], place: int) -> int:
@@ -228,8 +230,8 @@ def orders(rows: Sequence[dict[str, Any]], mean: str, worst: str) -> None:
             name=row["order"],
             marker={"color": style.policy_color(index), "symbol": SYMBOLS[index % len(SYMBOLS)], "size": 13},
         )
-    figure.update_xaxes(title=f"{mean} (simulated)", rangemode="tozero")
-    figure.update_yaxes(title=f"{worst} (simulated)", rangemode="tozero")
+    figure.update_xaxes(title=mean.replace("(s)", "(s, simulated)"), rangemode="tozero")
+    figure.update_yaxes(title=worst.replace("(s)", "(s, simulated)"), rangemode="tozero")
     first, best = rows[0], min(rows, key=lambda row: row[mean])
     alt = (
         f"Each order by {mean} and {worst}. {first['order']}: {first[mean]:.2f} and {first[worst]:.2f}. The lowest "

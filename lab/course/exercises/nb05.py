@@ -57,7 +57,9 @@ def block_table(answer: Any, probe: Probe) -> None:
     probe.step("other block sizes")
     for position, size in ((0, 1), (2, 1), (5, 4), (11, 4)):
         table = [30, 10, 20]
-        probe.equal(answer(position, table, size), slot_of(position, table, size), f"slot_of({position}, {table}, {size})")
+        probe.equal(
+            answer(position, table, size), slot_of(position, table, size), f"slot_of({position}, {table}, {size})"
+        )
     probe.step("in the engine: no two tokens of all running requests share a slot")
     work = fixed_workload([20, 9, 33], [12, 30, 8])
     tables = block_tables(work, Priced(), 6, blocks=12, block_size=4 * 4)
@@ -102,7 +104,9 @@ def counted_blocks(prompt: int, output: int, n: int, block_size: int) -> int:
         "part-filled blocks are shared too": lambda: (
             lambda p, o, n, s: -(-p // s) + n * (-(-(p + o - 1) // s) - -(-p // s))
         ),
-        "the last token is computed too": lambda: lambda p, o, n, s: (p - 1) // s + n * (-(-(p + o) // s) - (p - 1) // s),
+        "the last token is computed too": lambda: (
+            lambda p, o, n, s: (p - 1) // s + n * (-(-(p + o) // s) - (p - 1) // s)
+        ),
         "tokens instead of blocks": lambda: lambda p, o, n, s: p + n * o,
     },
 )
@@ -150,7 +154,9 @@ def smallest_pool() -> int:
     ),
     solution=smallest_pool,
     wrong={
-        "room for everybody's end": lambda: sum(blocks_for(p + o - 1, 16) for p, o in zip(PROMPTS, OUTPUTS, strict=True)),
+        "room for everybody's end": lambda: sum(
+            blocks_for(p + o - 1, 16) for p, o in zip(PROMPTS, OUTPUTS, strict=True)
+        ),
         "one too few": lambda: smallest_pool() - 1,
         "one too many": lambda: smallest_pool() + 1,
         "the largest request": lambda: max(blocks_for(p + o - 1, 16) for p, o in zip(PROMPTS, OUTPUTS, strict=True)),

@@ -119,7 +119,9 @@ def chained(answer: Any, probe: Probe) -> None:
     got = answer([1, 2, 3, 4, 5], 2, spell)
     probe.true(isinstance(got, list) and len(got) == 2, "five tokens in blocks of 2 have two full blocks")
     probe.step("each key is made from the key before it and the block's tokens")
-    probe.true(got == chain_keys([1, 2, 3, 4, 5], 2, spell), "the keys are not hash_block(key before, tokens of the block)")
+    probe.true(
+        got == chain_keys([1, 2, 3, 4, 5], 2, spell), "the keys are not hash_block(key before, tokens of the block)"
+    )
     probe.step("the same block after another one gets another key (pitfall: a key that ignores what came before)")
     left, right = answer([1, 2, 9, 9], 2, chain), answer([3, 4, 9, 9], 2, chain)
     probe.true(len(left) == len(right) == 2 and left[1] != right[1], "[9, 9] must not have one key in both")

@@ -144,7 +144,9 @@ CASES = (
         "equal or not": lambda: lambda ref, other, margins, t: "yes" if list(ref) == list(other) else "no",
         "any small margin will do": lambda: _any_margin,
         "the last difference": lambda: _last_difference,
-        "every difference is a tie": lambda: lambda ref, other, margins, t: "yes" if list(ref) == list(other) else "tie",
+        "every difference is a tie": lambda: (
+            lambda ref, other, margins, t: "yes" if list(ref) == list(other) else "tie"
+        ),
         "the other way round": lambda: (
             lambda ref, other, m, t: {"yes": "yes", "tie": "no", "no": "tie"}[verdict(ref, other, m, t)]
         ),
@@ -282,7 +284,7 @@ def one_by_one(prompts: dict[int, tuple[int, ...]], plant: Any = None, chunk: in
     "Break it: only the beginning is found",
     hints=(
         "Walk over trace.events(): keep the requests that have finished; at each admission compare with them.",
-        "The cache could have given the longest common beginning with any finished prompt, in whole blocks, and at most "
+        "The cache could have given the longest common beginning with any finished prompt, in whole blocks, at most "
         "len(prompt) - 1 tokens.",
         "best = max((common(prompt, prompts[other]) for other in done), default=0); compare event.value with "
         "min(best, len(prompt) - 1) // block_size * block_size",
@@ -303,7 +305,9 @@ def first_chunk(answer: Any, probe: Probe) -> None:
     prompts = long_family()
     for chunk in (64, 256):
         probe.step(f"a healthy engine, chunks of {chunk}: nobody")
-        probe.equal(answer(one_by_one(prompts, chunk=chunk).trace, prompts, 16), [], f"missed(healthy, chunks of {chunk})")
+        probe.equal(
+            answer(one_by_one(prompts, chunk=chunk).trace, prompts, 16), [], f"missed(healthy, chunks of {chunk})"
+        )
     for chunk in (32, 64):
         probe.step(f"the broken engine, chunks of {chunk}: exactly those concerned")
         trace = one_by_one(prompts, matches_the_first_chunk, chunk).trace

@@ -72,7 +72,7 @@ lab.predict(
 
 # %% tags=["nbval-ignore-output"]
 model = lab.load_model()
-work = lab.chat_workload(requests=quick(8, 4), rate=1e6, seed=3)  # a million per second: all at once
+work = lab.chat_workload(quick(8, 4), rate=1e6, seed=3, max_tokens=32)  # a million per second: all at once
 taste = lab.compare(
     work,
     model,
@@ -87,7 +87,7 @@ for name, report in taste.reports.items():
 
 # %% [markdown]
 # These are the answers.
-# Each stops after the number of tokens its request allows.
+# Each stops after 32 tokens, because its request allows no more.
 # The model is tiny (135 million parameters; GPT-3 had 175 billion), so what it says is fluent and not always true.
 # That does not matter here: we look at *when* tokens come.
 
@@ -126,7 +126,8 @@ print("it loses." if shared > first else "it does not lose either, on this compu
 #
 # - Everybody asked at the same moment. Real people come one by one, and then somebody has to decide whether to wait for
 #   company. That is what notebooks 02 to 04 are about.
-# - The answers were short, the prompts too, and there was memory for all.
+# - All answers had the same length, so all seats stayed taken until the end. Real answers are uneven.
+# - The prompts were short, and there was memory for all.
 # - The factor belongs to this model on this computer. On a GPU it is another one; the shape of the story is the same.
 
 # %% [markdown]

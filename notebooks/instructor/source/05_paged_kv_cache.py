@@ -31,7 +31,8 @@ print(f"{model.name}: {model.num_parameters / 1e6:.0f} million parameters")
 counted = counted_bytes_per_token(model)
 weights = 4 * model.num_parameters  # this course computes in 32 bits
 print(f"one token keeps {counted:,} bytes (counted); the model says {model.kv_bytes_per_token:,}")
-print(f"a block of 16 tokens: {16 * counted / 2**20:.2f} MiB; a conversation of 2,048 tokens: {2048 * counted / 2**20:.0f} MiB")
+print(f"a block of 16 tokens: {16 * counted / 2**20:.2f} MiB; a conversation of 2,048 tokens:", end=" ")
+print(f"{2048 * counted / 2**20:.0f} MiB")
 print(f"the weights are {weights / 2**20:.0f} MiB: as much as the keys and values of {weights // counted:,} tokens")
 
 # %% [markdown]
@@ -120,7 +121,8 @@ plots_memory.block_maps(strips, columns=40)
 
 # %% tags=["nbval-check-output"]
 exact, paged = strips[2], strips[3]
-print(f"{exact.title}: {exact.free} blocks are free, but the longest hole has {exact.longest_hole}; {exact.waiting} requests wait")
+print(f"{exact.title}: {exact.free} blocks are free,", end=" ")
+print(f"but the longest hole has {exact.longest_hole}; {exact.waiting} requests wait")
 print(f"{paged.title}: {paged.free} blocks are free, in any order; {paged.waiting} requests wait")
 
 # %% [markdown]
@@ -151,10 +153,12 @@ lab.course.show(lab.build_engine(prices).memory.grow)
 # %% tags=["nbval-check-output"]
 rows = []
 for size in (1, 4, 16, 64, 256):
-    report = lab.run(crowd, flat, block_size=size, blocks=kv_use.SLOTS // size, batching="continuous:256", chunking="whole")
+    report = lab.run(crowd, flat, **room | dict(block_size=size, blocks=kv_use.SLOTS // size))
     entries = max(-(-info.num_prompt // size) for info in report.trace.requests.values())
-    rows.append({"block size": size, "waste (%)": round(100 * report.kv_waste, 2), "tokens/s": round(report.output_tokens_per_s)})
-    print(f"blocks of {size:3d}: {report.kv_waste:6.2%} of the held slots without a token, {report.output_tokens_per_s:.0f} tokens/s,", end=" ")
+    waste, speed = round(100 * report.kv_waste, 2), round(report.output_tokens_per_s)
+    rows.append({"block size": size, "waste (%)": waste, "tokens/s": speed})
+    print(f"blocks of {size:3d}: {report.kv_waste:6.2%} of the held slots without a token,", end=" ")
+    print(f"{report.output_tokens_per_s:.0f} tokens/s,", end=" ")
     print(f"the longest prompt needs {entries} table entries")
 
 # %% tags=["nbval-ignore-output"]
@@ -181,7 +185,7 @@ plots_memory.block_sizes(rows)
 # Press **Start** and watch the yellow, thin stretches: requests that have been preempted.
 
 # %% tags=["nbval-ignore-output"]
-work = lab.chat_workload(requests=quick(8, 6), rate=6.0, seed=0)
+work = lab.chat_workload(requests=quick(8, 6), rate=20.0, seed=0, max_tokens=quick(28, 20))
 seats = dict(batching=lab.Continuous(8))
 runs = {
     "enough blocks": seats,
@@ -220,14 +224,16 @@ plots_memory.free_blocks({name: tight[name] for name in ("enough", "recompute")}
 # %%
 lab.predict(
     "05.p3",
-    "On this computer, how many times longer does it take to compute a token again than to copy its keys and values out and in?",
+    "On this computer, how many times longer does it take to compute a token again than to copy its keys "
+    "and values out and in?",
     options=["less than 1×: copying is dearer", "1 to 10×", "10 to 100×", "more than 100×"],
 )
 
 # %% tags=["nbval-ignore-output"]
 costs = [swap_costs(model, context) for context in quick((64, 256, 512), (64, 256))]
 for cost in costs:
-    print(f"{cost.context:4d} tokens: computed again {cost.recompute_ms:6.3f} ms per token, swapped {cost.swap_ms:6.3f} ms", end=" ")
+    print(f"{cost.context:4d} tokens: computed again {cost.recompute_ms:6.3f} ms per token,", end=" ")
+    print(f"swapped {cost.swap_ms:6.3f} ms", end=" ")
     print(f"({cost.copied_bytes / 1e9 / (cost.swap_ms / 1000):.1f} GB/s): {cost.ratio:.0f}×")
 
 # %% tags=["nbval-ignore-output"]
@@ -241,14 +247,17 @@ lab.reveal("05.p3", next(name for name, upto in bins.items() if middle < upto), 
 
 # %% tags=["nbval-check-output"]
 flops = model.step_flops(num_tokens=1, sum_of_context=128, num_sampled=0)
-print(f"copying out and in moves {2 * model.kv_bytes_per_token / 1e3:.0f} kB per token, each read once and written once;")
-print(f"computing it again takes {flops / 1e6:.0f} million operations: {flops / (2 * model.kv_bytes_per_token):.0f} per byte copied")
+print(f"copying out and in moves {2 * model.kv_bytes_per_token / 1e3:.0f} kB per token,", end=" ")
+print(f"each read once and written once;")
+print(f"computing it again takes {flops / 1e6:.0f} million operations:", end=" ")
+print(f"{flops / (2 * model.kv_bytes_per_token):.0f} per byte copied")
 
 # %% tags=["nbval-ignore-output"]
 options = {name: seats | dict(blocks=14, preemption=name) for name in ("recompute", "swap")}
 both = lab.compare(work, model, {"enough": seats} | options)
 for name, report in both.reports.items():
-    print(f"{name:10} {report.preemptions} preemptions, {report.recomputed_tokens:4d} tokens computed again,", end=" ")
+    print(f"{name:10} {report.preemptions} preemptions,", end=" ")
+    print(f"{report.recomputed_tokens:4d} tokens computed again,", end=" ")
     print(f"{report.duration_s:5.2f} s (measured), same tokens: {both.same[name]}")
 
 # %% [markdown]
@@ -267,10 +276,10 @@ lab.predict(
 
 # %% tags=["nbval-check-output"]
 sizes = (1, 4, 16, 64)
-print("context   compute again     swap, PCIe 4, with blocks of " + "".join(f"{size:>9}" for size in sizes))
+print("context   compute again   swap, PCIe 4, with blocks of " + "".join(f"{size:9d}" for size in sizes))
 for context in (64, 256, 1024, 4096):
     swaps = "".join(f"{1000 * pcie.swap_s(context, size):6.0f} ms" for size in sizes)
-    print(f"{context:7d} {1000 * pcie.recompute_s(context):12.0f} ms {'':29}{swaps}")
+    print(f"{context:7d} {1000 * pcie.recompute_s(context):12.0f} ms {'':31}{swaps}")
 
 # %%
 lab.reveal("05.p4", str(pcie.crossover(1024)))
@@ -286,7 +295,8 @@ many, gpu = kv_use.sharegpt_paper_workload(requests=60, seed=0), pcie.Accelerato
 for size in sizes:
     pool = dict(blocks=7000 // size, block_size=size, batching="continuous:64", chunking="budget:2048")
     again, swap = (lab.run(many, gpu, preemption=name, **pool) for name in ("recompute", "swap"))
-    print(f"blocks of {size:2d}: {again.preemptions} preemptions; recompute {again.duration_s:.1f} s, swap {swap.duration_s:.1f} s")
+    print(f"blocks of {size:2d}: {again.preemptions} preemptions;", end=" ")
+    print(f"recompute {again.duration_s:.1f} s, swap {swap.duration_s:.1f} s")
 
 # %% [markdown]
 # - With small blocks the *number* of copies decides, not the bytes; recomputing does not care about blocks at all.
@@ -302,8 +312,12 @@ for size in sizes:
 # When somebody wants to write into a block that others hold, the engine first copies it: **copy-on-write**.
 
 # %%
-lab.predict("05.p5", "A prompt of 100 tokens, 4 samples of 24 tokens, blocks of 16. Four separate requests hold 32 blocks. "
-            "And four samples of one request?", unit="blocks")
+lab.predict(
+    "05.p5",
+    "A prompt of 100 tokens, 4 samples of 24 tokens, blocks of 16. Four separate requests hold 32 blocks. "
+    "And four samples of one request?",
+    unit="blocks",
+)
 
 # %% tags=["nbval-check-output"]
 one = lab.run(samples(100, 24, n=4), prices, blocks=64)
@@ -371,7 +385,8 @@ lab.check("05.2", sample_blocks)
 # %% tags=["nbval-check-output"]
 with lab.course.when_done("05.2"):
     for n in (1, 4, 16):
-        print(f"{n:2d} samples: {sample_blocks(100, 24, n, 16)} blocks instead of {n * sample_blocks(100, 24, 1, 16)}")
+        print(f"{n:2d} samples:", end=" ")
+        print(f"{sample_blocks(100, 24, n, 16)} blocks instead of {n * sample_blocks(100, 24, 1, 16)}")
 
 # %% [markdown]
 # ### 05.3 The smallest pool (explore)
@@ -381,7 +396,8 @@ with lab.course.when_done("05.2"):
 # %% tags=["nbval-check-output"]
 for blocks in (10, 20, 40):
     report = with_blocks(blocks)
-    print(f"{blocks} blocks: {report.preemptions} preemptions, {report.recomputed_tokens} tokens again, {report.duration_s:.2f} s")
+    print(f"{blocks} blocks: {report.preemptions} preemptions,", end=" ")
+    print(f"{report.recomputed_tokens} tokens again, {report.duration_s:.2f} s")
 
 # %%
 ### BEGIN SOLUTION
@@ -399,7 +415,8 @@ six = fixed_workload([20] * 6, [30, 44, 25, 50, 38, 60])
 healthy = lab.run(six, prices, blocks=18, batching="continuous:8")
 suspect = broken_memory.run(six, prices, "05.4", blocks=18, batching="continuous:8")
 for name, report in {"healthy": healthy, "suspect": suspect}.items():
-    print(f"{name}: {report.preemptions} preemptions, {report.recomputed_tokens} tokens computed again, {report.duration_s:.2f} s")
+    print(f"{name}: {report.preemptions} preemptions,", end=" ")
+    print(f"{report.recomputed_tokens} tokens computed again, {report.duration_s:.2f} s")
 
 # %% tags=["nbval-ignore-output"]
 plots_memory.free_blocks({"healthy": healthy, "suspect": suspect})
@@ -434,7 +451,8 @@ with lab.course.when_done("05.4"):
     print("healthy:", needless(healthy.trace, 16))
     for index in needless(suspect.trace, 16):
         before = suspect.trace[index - 1]
-        print(f"suspect, step {index}: {before.free} blocks free before; lengths", [row.start + row.num_tokens for row in before.rows])
+        lengths = [row.start + row.num_tokens for row in before.rows]
+        print(f"suspect, step {index}: {before.free} blocks free before; lengths {lengths}")
 
 # %% [markdown]
 # <details><summary>The bug, when you have found the steps</summary>

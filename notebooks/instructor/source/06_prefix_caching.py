@@ -128,7 +128,8 @@ print(f"entries to look after: {both['radix'].num_blocks:,} keys in the dictiona
 # %%
 lab.predict(
     "06.p2",
-    "The same prompt of 32 tokens is asked twice, blocks of 16. How many tokens does the second request take from the cache?",
+    "The same prompt of 32 tokens is asked twice, blocks of 16. How many tokens does the second request "
+    "take from the cache?",
     options=["0", "16", "31", "32"],
 )
 
@@ -147,7 +148,12 @@ lab.reveal("06.p2", str(found_by_engine(32, 32, 16)))
 # Four workloads with real text, on the virtual clock (without a model, a "token" here is four characters):
 
 # %%
-lab.predict("06.p3", "Questions to three assistants with long system prompts: what share of the prompt tokens comes from the cache?", unit="%")
+lab.predict(
+    "06.p3",
+    "Questions to three assistants with long system prompts: what share of the prompt tokens comes from "
+    "the cache?",
+    unit="%",
+)
 
 # %% tags=["nbval-check-output"]
 counted = {}
@@ -158,8 +164,10 @@ for name, make in WORKLOADS.items():
     none, hashed, radix = (counted[name][cache] for cache in caches)
     prompt = sum(info.num_prompt for info in none.trace.requests.values())
     exact = none.computed_tokens - radix.computed_tokens == radix.cached_tokens == hashed.cached_tokens
-    print(f"{name:13} computed {none.computed_tokens:5d} → {radix.computed_tokens:5d}, from the cache {radix.cached_tokens:5d}", end=" ")
-    print(f"({radix.cached_tokens / prompt:4.0%} of the prompts), exact: {exact}, TTFT {none.ttft_s.p50:.2f} → {radix.ttft_s.p50:.2f} s")
+    print(f"{name:13} computed {none.computed_tokens:5d} → {radix.computed_tokens:5d},", end=" ")
+    print(f"from the cache {radix.cached_tokens:5d}", end=" ")
+    print(f"({radix.cached_tokens / prompt:4.0%} of the prompts), exact: {exact},", end=" ")
+    print(f"TTFT {none.ttft_s.p50:.2f} → {radix.ttft_s.p50:.2f} s")
 
 # %%
 system = counted["system-prompt"]
@@ -182,12 +190,17 @@ plots_memory.computed_and_cached({name: comparison.reports for name, comparison 
 # The real model. Both runs must give the same tokens.
 
 # %%
-lab.predict("06.p4", "How many times shorter is the median time to the first token with the cache, on this computer?", unit="×")
+lab.predict(
+    "06.p4",
+    "How many times shorter is the median time to the first token with the cache, on this computer?",
+    unit="×",
+)
 
 # %% tags=["nbval-ignore-output"]
 measured = lab.compare(questions, model, runs, batching="continuous:8")
 for name, report in measured.reports.items():
-    print(f"{name:13} {report.computed_tokens:5d} tokens computed, {report.cached_tokens:5d} from the cache,", end=" ")
+    print(f"{name:13} {report.computed_tokens:5d} tokens computed,", end=" ")
+    print(f"{report.cached_tokens:5d} from the cache,", end=" ")
     print(f"TTFT median {report.ttft_s.p50:.2f} s, same tokens: {measured.same[name]}")
 
 # %% tags=["nbval-ignore-output"]
@@ -199,8 +212,10 @@ plots_memory.first_tokens(measured.reports)
 
 # %% tags=["nbval-ignore-output"]
 saved = none.computed_tokens - cached.computed_tokens
-print(f"computed tokens fell by {saved}, taken from the cache: {cached.cached_tokens}: exact: {saved == cached.cached_tokens}")
-print(f"{none.computed_tokens / cached.computed_tokens:.1f}× fewer tokens, {none.ttft_s.p50 / cached.ttft_s.p50:.1f}× the TTFT,", end=" ")
+print(f"computed tokens fell by {saved}, taken from the cache: {cached.cached_tokens}: exact:", end=" ")
+print(f"{saved == cached.cached_tokens}")
+print(f"{none.computed_tokens / cached.computed_tokens:.1f}× fewer tokens,", end=" ")
+print(f"{none.ttft_s.p50 / cached.ttft_s.p50:.1f}× the TTFT,", end=" ")
 print(f"TPOT {1000 * none.tpot_s.p50:.0f} → {1000 * cached.tpot_s.p50:.0f} ms")
 
 # %% [markdown]
@@ -221,7 +236,11 @@ print(f"TPOT {1000 * none.tpot_s.p50:.0f} → {1000 * cached.tpot_s.p50:.0f} ms"
 # requests are not real), blocks of 512 tokens:
 
 # %%
-lab.predict("06.p5", "With a cache that never forgets, what share of the prompt tokens of this trace would be found?", unit="%")
+lab.predict(
+    "06.p5",
+    "With a cache that never forgets, what share of the prompt tokens of this trace would be found?",
+    unit="%",
+)
 
 # %% tags=["nbval-check-output"]
 short = prompts_only(mooncake)  # answers of one token: only prompts matter here
@@ -278,8 +297,8 @@ lab.check("06.2", chain_keys)
 
 # %% tags=["nbval-check-output"]
 with lab.course.when_done("06.2"):
-    left, right = ([key.hex()[:6] for key in chain_keys(tokens, 2, chain)] for tokens in ([1, 2, 9, 9, 5], [3, 4, 9, 9]))
-    print("[1, 2, 9, 9, 5]:", left, "and [3, 4, 9, 9]:", right)
+    for tokens in ([1, 2, 9, 9, 5], [3, 4, 9, 9]):
+        print(tokens, [key.hex()[:6] for key in chain_keys(tokens, 2, chain)])
 
 # %% [markdown]
 # ### 06.3 In which order? (explore)
@@ -291,7 +310,8 @@ with lab.course.when_done("06.2"):
 for part, (length, versions) in PARTS.items():
     print(f"{part:20} {length:3d} tokens, {versions} versions")
 order = ("time of day", "instructions", "tools", "profile of the user", "question")
-print(f"in this order: {computed_with(order):,} tokens computed; without any cache {24 * sum(n for n, _ in PARTS.values()):,}")
+print(f"in this order: {computed_with(order):,} tokens computed;", end=" ")
+print(f"without any cache {24 * sum(n for n, _ in PARTS.values()):,}")
 
 # %%
 ### BEGIN SOLUTION
@@ -312,7 +332,8 @@ options = dict(batching="continuous:8", prefix_cache="radix", blocks=400)
 healthy = lab.run(asked, prices, **options)
 suspect = broken_memory.run(asked, prices, "06.4", **options)
 for name, report in {"healthy": healthy, "suspect": suspect}.items():
-    print(f"{name}: {report.cached_tokens} tokens from the cache, {report.computed_tokens} computed, TTFT {report.ttft_s.p50:.3f} s")
+    print(f"{name}: {report.cached_tokens} tokens from the cache,", end=" ")
+    print(f"{report.computed_tokens} computed, TTFT {report.ttft_s.p50:.3f} s")
 
 # %% tags=["nbval-ignore-output"]
 plots_memory.first_tokens({"healthy": healthy, "suspect": suspect})

@@ -43,7 +43,8 @@ session.stop()
 measured = lab.compare(questions, model, runs, **small)
 for name, report in measured.reports.items():
     print(f"{name:15} {report.computed_tokens} tokens computed, {report.cached_tokens} from the cache,", end=" ")
-    print(f"TTFT median {report.ttft_s.p50:.2f} s, all done after {report.duration_s:.2f} s, same tokens: {measured.same[name]}")
+    print(f"TTFT median {report.ttft_s.p50:.2f} s, all done after {report.duration_s:.2f} s,", end=" ")
+    print(f"same tokens: {measured.same[name]}")
 
 # %% tags=["nbval-ignore-output"]
 plots_memory.first_tokens(measured.reports)
@@ -59,7 +60,12 @@ plots_memory.first_tokens(measured.reports)
 # (SGLang's paper, theorem 3.1), and longest prefix first is one such order.
 
 # %%
-lab.predict("08.p1", "In the smallest pool: how many times more tokens does longest prefix first take from the cache than first come, first served?", unit="×")
+lab.predict(
+    "08.p1",
+    "In the smallest pool: how many times more tokens does longest prefix first take from the cache than "
+    "first come, first served?",
+    unit="×",
+)
 
 # %% tags=["nbval-check-output"]
 tree = families.all_at_once(WORKLOADS["tree"](requests=24, seed=0))
@@ -87,7 +93,8 @@ batch = families.small_batch()
 every = families.every_order(batch)
 marks = {"first come": "fcfs", "longest prefix": "longest-prefix", "depth first": "depth-first"}
 marks = {name: families.served(batch, order) for name, order in marks.items()}
-print(f"{len(every)} orders find {min(every)} to {max(every)} tokens; {every.count(max(every))} of them find {max(every)}")
+print(f"{len(every)} orders find {min(every)} to {max(every)} tokens;", end=" ")
+print(f"{every.count(max(every))} of them find {max(every)}")
 print(marks)
 
 # %%
@@ -110,7 +117,12 @@ lab.course.show(LongestPrefix.key)
 # second after the start one prompt that shares nothing.
 
 # %%
-lab.predict("08.p3", "The stream lasts about 5.4 s. After how many seconds is the stranger's prompt started, with longest prefix first?", unit="s")
+lab.predict(
+    "08.p3",
+    "The stream lasts about 5.4 s. After how many seconds is the stranger's prompt started, with longest "
+    "prefix first?",
+    unit="s",
+)
 
 # %% tags=["nbval-check-output"]
 stream, stranger = families.with_stranger()
@@ -125,7 +137,8 @@ cures = {
 shared = dict(prefix_cache="radix", batching="continuous:2", blocks=40)
 reports = {name: lab.run(stream, prices, ordering=order, **shared) for name, order in cures.items()}
 for name, report in reports.items():
-    print(f"{name:15} the stranger waits {families.wait_of(report, stranger):5.2f} s; all: TTFT median {report.ttft_s.p50:.2f} s,", end=" ")
+    print(f"{name:15} the stranger waits {families.wait_of(report, stranger):5.2f} s; all:", end=" ")
+    print(f"TTFT median {report.ttft_s.p50:.2f} s,", end=" ")
     print(f"p95 {report.ttft_s.p95:.2f} s, worst {longest_wait(report):.2f} s; found {families.found(report):.1%}")
 
 # %%
@@ -177,8 +190,8 @@ for line in order_grid.verdict(cells):
 
 # %%
 both = next(line for line in order_grid.verdict(cells) if line.startswith("the order alone"))
-kinds = {"less than": "less than the product of both", "about": "about the product", "more than": "more than the product"}
-lab.reveal("08.p4", next(option for kind, option in kinds.items() if f"{kind} the product" in both))
+options = ("less than the product of both", "about the product", "more than the product")
+lab.reveal("08.p4", next(option for option in options if option[:18] in both))
 
 # %% tags=["nbval-ignore-output"]
 plots_memory.seats_and_orders(cells)
@@ -222,18 +235,21 @@ for rate in (1, 2, 4, 8):
 # %%
 lab.predict(
     "08.p5",
-    "The logits of one prompt's next token, about 49,000 of them: how many differ by any bit when the *contents* of three neighbours change?",
+    "The logits of one prompt's next token, about 49,000 of them: how many differ by any bit when the "
+    "*contents* of three neighbours change?",
     options=["none", "some, by less than 0.001", "most, by less than 0.001", "most, by more"],
 )
 
 # %% tags=["nbval-ignore-output"]
-texts = ("What is the capital of France?", "Tell me a joke.", "Name three colours of the rainbow.", "Why is the sky blue?")
+texts = ["What is rain?", "Tell me a joke.", "Name three colours of the rainbow.", "Why is the sky blue?"]
 asked, *neighbours = [model.encode_chat(text) for text in texts]
 contents = invariance.other_neighbours(model, asked, neighbours)
-print(f"other neighbours, same shapes: largest difference {contents.largest:.1e}, bit for bit equal: {contents.equal}")
+print(f"other neighbours, same shapes: largest difference {contents.largest:.1e},", end=" ")
+print(f"bit for bit equal: {contents.equal}")
 for count in (1, 3):
     alone = invariance.solo_or_batched(model, asked, neighbours[:count])
-    print(f"alone, or beside {count}: largest difference {alone.largest:.1e}, bit for bit equal: {alone.equal}, same choice: {alone.same_choice}")
+    print(f"alone, or beside {count}: largest difference {alone.largest:.1e}, bit for bit equal:", end=" ")
+    print(f"{alone.equal}, same choice: {alone.same_choice}")
 
 # %% tags=["nbval-ignore-output"]
 said = "none" if contents.equal else "some, by less than 0.001" if contents.largest < 1e-3 else "most, by more"
@@ -280,8 +296,10 @@ lab.check("08.1", aged_order)
 # %% tags=["nbval-check-output"]
 with lab.course.when_done("08.1"):
     for limit in (0.3, 1.0, 100.0):
-        mine = lab.run(stream, prices, ordering=OrderRule(lambda waiting, now: aged_order(waiting, now, limit)), **shared)
-        print(f"limit {limit:5.1f} s: the stranger waits {families.wait_of(mine, stranger):.2f} s, TTFT median {mine.ttft_s.p50:.2f} s")
+        mine = OrderRule(lambda waiting, now: aged_order(waiting, now, limit))
+        mine = lab.run(stream, prices, ordering=mine, **shared)
+        print(f"limit {limit:5.1f} s: the stranger waits {families.wait_of(mine, stranger):.2f} s,", end=" ")
+        print(f"TTFT median {mine.ttft_s.p50:.2f} s")
 
 # %% [markdown]
 # ### 08.2 Yes, tie or no (fill in)
@@ -330,7 +348,8 @@ lab.check("08.3", fair)
 prompts = long_family()
 healthy, suspect = one_by_one(prompts), one_by_one(prompts, broken_memory.BUGS["08.4"])
 for name, report in {"healthy": healthy, "suspect": suspect}.items():
-    print(f"{name}: {report.computed_tokens} tokens computed, {report.cached_tokens} from the cache, {report.duration_s:.2f} s")
+    print(f"{name}: {report.computed_tokens} tokens computed,", end=" ")
+    print(f"{report.cached_tokens} from the cache, {report.duration_s:.2f} s")
 
 # %% tags=["nbval-ignore-output"]
 plots_memory.first_tokens({"healthy": healthy, "suspect": suspect})

@@ -78,7 +78,7 @@ table = []
 for order, report in ordered.items():
     waits = {"mean TTFT (s)": report.ttft_s.mean, "median": report.ttft_s.p50, "p99": report.ttft_s.p99}
     waits |= {"longest TTFT (s)": max(ttft_of(report, long=True) + ttft_of(report, long=False))}
-    shares = {"in time": f"{in_time(report):.0%}", "TTFT ≤ 2 s per s": report.goodput_rps}
+    shares = {"in time": f"{in_time(report):.0%}", "goodput (1/s)": report.goodput_rps}
     table.append({"order": order, **waits, **shares, "tokens/s": report.output_tokens_per_s})
 print(as_text(table))
 
@@ -93,13 +93,15 @@ lab.reveal("09.p2", shortest["longest TTFT (s)"] / fcfs["longest TTFT (s)"], uni
 plots_scheduling.orders(table, "mean TTFT (s)", "longest TTFT (s)")
 
 # %% [markdown]
+# (*Goodput*: requests per second whose first token came within 2 s.)
+#
 # - Look at the last column: **tokens per second hardly change**. On one device the order makes nothing cheaper. It
 #   decides who waits.
 # - *Shortest first* has the smallest mean there is, as far as a prompt's length is its time: let the short one pass, and
 #   several people save what one pays. The one is always the same kind of person: the one with the long document.
 # - *Shortest remaining* is the same here. It differs for requests that were preempted or swapped out.
 # - *Earliest deadline* and *hybrid* (deadline + 2 ms per token to compute) know that a document may wait longer, and keep
-#   nearly as many promises with a far shorter tail.
+#   at least as many promises, with a far shorter tail.
 # - *Aged* is shortest first until somebody has waited for 10 s. It bounds the tail, and pays with promises to others.
 
 # %% [markdown]
@@ -173,10 +175,10 @@ lab.predict(
 
 # %% tags=["nbval-check-output"]
 book = [6000, 2000, 6000, 2000, 2000, 2000]
-varlen = {"fifo": place(book, 2, "fifo"), "balanced (lpt)": place(book, 2, "lpt")}
+varlen = {"fifo": place(book, 2, "fifo"), "balanced": place(book, 2, "lpt")}
 for name, split in varlen.items():
-    print(f"{name:15} {split.assignment}  work {split.costs[0]:,} and {split.costs[1]:,}")
-    print(f"{'':15} critical path {split.critical_path:,}, total {split.total:,}")
+    print(f"{name:9} {split.assignment}  work {split.costs[0]:,} and {split.costs[1]:,}")
+    print(f"{'':9} critical path {split.critical_path:,}, total {split.total:,}")
 first, balanced = varlen.values()
 print(f"critical path {change(balanced.critical_path, first.critical_path):+.2%}, total {change(balanced.total, first.total):+.2%}")
 
@@ -189,7 +191,7 @@ plots_scheduling.splits(varlen, "varlen")
 # %% [markdown]
 # ### What the 42.10 % are
 # The **critical path**: the work of the busier GPU, which is when the *last* prompt is done. One GPU had two of the long
-# prompts, the other none and stood idle. Giving each a long one shortens the path from 38,007,000 to 22,005,000.
+# prompts, the other none and was done early. Giving each a long one shortens the path from 38,007,000 to 22,005,000.
 # This is scheduling of jobs on machines, known since the 1960s: *longest processing time first*.
 #
 # ### What they are not
@@ -202,7 +204,7 @@ for strategy, split in place_all(book, 1, PrefillCost("varlen")).items():
     print(f"{strategy:15} on one device: {split.critical_path:,}")
 
 # %% [markdown]
-# - **Not a mean.** Balancing shortens the time until *all* are done. A request that was alone on the idle GPU may now wait longer.
+# - **Not a mean.** Balancing shortens the time until *all* are done. A short prompt of the less busy GPU may now be done later.
 # - **Not everything.** It counts attention only. Section 5 adds the rest.
 
 # %% [markdown]
@@ -220,15 +222,16 @@ lab.predict(
 
 # %% tags=["nbval-check-output"]
 padded_cost = PrefillCost("padded")
-padded = {name: place(book, 2, strategy, padded_cost) for name, strategy in
-          {"fifo": "fifo", "balanced (lpt)": "lpt", "by length (optimal)": "optimal"}.items()}
+names = {"fifo": "fifo", "balanced": "lpt", "by length": "optimal"}
+padded = {name: place(book, 2, strategy, padded_cost) for name, strategy in names.items()}
+fifo = padded["fifo"]
 for name, split in padded.items():
-    path, total = (change(getattr(split, what), getattr(padded["fifo"], what)) for what in ("critical_path", "total"))
-    print(f"{name:20} {str(split.assignment):52} critical path {split.critical_path:>10,} ({path:+.1%}),", end=" ")
-    print(f"total {split.total:>11,} ({total:+.0%})")
+    print(f"{name:9} {split.assignment}  work {split.costs[0]:,} and {split.costs[1]:,}")
+    print(f"{'':9} critical path {split.critical_path:,} ({change(split.critical_path, fifo.critical_path):+.1%}),", end=" ")
+    print(f"total {split.total:,} ({change(split.total, fifo.total):+.0%})")
 
 # %%
-more = change(padded["balanced (lpt)"].total, padded["fifo"].total)
+more = change(padded["balanced"].total, fifo.total)
 lab.reveal("09.p5", f"{100 * more:+.0f} %", "Each long prompt now stretches two short ones.")
 
 # %% tags=["nbval-ignore-output"]
@@ -280,16 +283,16 @@ lab.reveal("09.p6", -100 * whole["llama-3-8b"]["change"], unit="%")
 # rectangle. There is one computer, so the two devices are emulated one after the other; the critical path is the longer one.
 
 # %% tags=["nbval-ignore-output"]
-scale = quick(30, 60)
-splits = measure(model, book, 2, ("fifo", "lpt", "bucketed"), scale=scale, repeats=quick(2, 1))
+scale = quick(40, 80)
+splits = measure(model, book, 2, ("fifo", "lpt", "bucketed"), scale=scale, repeats=quick(3, 1))
 print(f"{'kernel':8}{'split':10}{'critical path':>14}{'total':>9}     FLOPs counted for it: critical path, total")
 for (kernel, strategy), split in splits.items():
     cost = PrefillCost(kernel, MODELS["smollm2-135m"])
-    fifo, work = (place([tokens // scale for tokens in book], 2, name, cost) for name in ("fifo", strategy))
+    before, work = (place([tokens // scale for tokens in book], 2, name, cost) for name in ("fifo", strategy))
     reference = splits[kernel, "fifo"]
     print(f"{kernel:8}{strategy:10}{change(split.critical_path, reference.critical_path):>+13.0%}", end=" ")
     print(f"{change(split.total, reference.total):>+8.0%}", end=" ")
-    print(f"{change(work.critical_path, fifo.critical_path):>+31.0%} {change(work.total, fifo.total):>+9.0%}")
+    print(f"{change(work.critical_path, before.critical_path):>+31.0%} {change(work.total, before.total):>+9.0%}")
 
 # %% tags=["nbval-ignore-output"]
 fast, slow = splits["varlen", "lpt"], splits["padded", "lpt"]
@@ -369,8 +372,8 @@ plots_scheduling.eight(real)
 
 # %% [markdown]
 # ### What this does not show
-# One small crowd on a computer that does other things as well: an interaction of 0.95 is within its noise, so run the cell
-# twice before you believe one. A step on this computer is not linear in its tokens, as the price list says it is. And with
+# One small crowd, on a computer that may do other things as well. There the noise of a run can be larger than these
+# interactions: run the cell twice, and believe a direction only if it stays. A step on this computer is not linear in its tokens, as the price list says it is. And with
 # chunks (notebook 07) a padded rectangle would hold decodes and chunks together, and be far worse: engines that chunk do not pad.
 
 # %% [markdown]
