@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ work = fixed_workload([(1, 2, 3)] * 400, [40] * 400, [0.1 * i for i in range(400
 def threads():
     return sum(thread.name.startswith("lab-live") for thread in threading.enumerate())
 """
+TESTS = Path(__file__).resolve().parents[1]
 START = (
     "session = lab.live.Session(work, HashModel(), batching='continuous:4'); d = session.dashboard(); session.start()"
 )
@@ -26,8 +28,6 @@ START = (
 
 @pytest.fixture(scope="module")
 def kernel():
-    from conftest import TESTS
-
     manager, client = jupyter_client.manager.start_new_kernel(kernel_name="python3")
     run(client, SETUP.format(root=str(TESTS.parent), tests=str(TESTS)))
     yield manager, client
