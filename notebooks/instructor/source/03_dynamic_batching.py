@@ -342,10 +342,11 @@ for kind, text in verdicts.items():
 #
 # - **When requests come one by one, no.** Greedy adapts by itself; a timer adds its delay when the engine is idle, and is not
 #   asked when it is busy. Adaptive rules manage, at best, to do no harm.
-# - **When requests come in clumps, yes**, and a fixed delay a little longer than the clump is enough. Greedy takes the
-#   first of a clump and lets the others wait for a whole batch. (Better still: let the client send the clump as one batch.)
+# - **When requests come in clumps, yes**, and a fixed delay a little longer than the clump is enough. Greedy takes the first
+#   of a clump and lets the others wait for a whole batch. Of the adaptive rules, marginal cost finds most of this gain by
+#   itself. (Better still: let the client send the clump as one batch.)
 # - **Size controllers** can only make batches smaller than greedy's. They are made to protect the latency of a *batch*, and
-#   pay with queueing when a burst comes.
+#   can pay for it with queueing when a burst comes.
 #
 # ### What this does not show
 #

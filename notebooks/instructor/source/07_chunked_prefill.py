@@ -38,8 +38,8 @@ prices = lab.Priced(step=0.040, token=0.002)  # close to the reference machine: 
 # %% tags=["nbval-ignore-output"]
 work = lab.chat_workload(requests=24, rate=1.5, seed=1)
 runs = {
-    "whole prompts": dict(batching="continuous:8", chunking=lab.WholePrompt()),
-    "budget of 64": dict(batching="continuous:8", chunking=lab.TokenBudget(64)),
+    "whole prompts": dict(batching="continuous:8", chunking="whole"),
+    "budget of 64": dict(batching="continuous:8", chunking="budget:64"),
 }
 session = lab.live.Session(work, model, runs, name="07", long_prompt_tokens=512)
 session.dashboard()

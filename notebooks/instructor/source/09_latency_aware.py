@@ -35,8 +35,8 @@ prices = lab.Priced(step=0.040, token=0.002)  # close to the reference machine: 
 # %% tags=["nbval-ignore-output"]
 work = lab.chat_workload(requests=24, rate=4.0, seed=2)
 runs = {
-    "first come": dict(batching="continuous:3", ordering=lab.Fcfs()),
-    "shortest prompt": dict(batching="continuous:3", ordering=lab.ShortestPrompt()),
+    "first come": dict(batching="continuous:3", ordering="fcfs"),
+    "shortest prompt": dict(batching="continuous:3", ordering="shortest-prompt"),
 }
 session = lab.live.Session(work, model, runs, name="09", long_prompt_tokens=384)
 session.dashboard()
