@@ -14,7 +14,7 @@ from lab.course.sources import METADATA, NOTEBOOKS
 from lab.errors import LabError
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
-CELL_SECONDS = 120
+CELL_SECONDS = 300
 QUIET_FAILURE = re.compile(r"Exception in thread|Exception ignored in|UsageError: .* magic function .* not found")
 
 

@@ -48,7 +48,9 @@ class RowView:
     def add(self, bar: Bar) -> None:
         """Append, or stretch the last bar when it goes on without a change."""
         last = self.bars[-1] if self.bars else None
-        joins = last is not None and last.kind == bar.kind and abs(last.end - bar.start) < 1e-9
+        # On a wall clock the engine's own bookkeeping lies between two steps: no more than a sliver of the next one.
+        sliver = max(1e-9, 0.25 * (bar.end - bar.start))
+        joins = last is not None and last.kind == bar.kind and abs(last.end - bar.start) <= sliver
         if joins and bool(last.padding) == bool(bar.padding) and bar.kind != PREFILL:
             last.end, last.real, last.padding = bar.end, last.real + bar.real, last.padding + bar.padding
             self.fresh = min(self.fresh, len(self.bars) - 1)

@@ -39,7 +39,7 @@ def _workers() -> str:
 NBVAL = (
     "--nbval-lax",
     "--nbval-current-env",
-    "--nbval-cell-timeout=120",
+    "--nbval-cell-timeout=300",
     "--nbval-sanitize-with=tests/sanitize.cfg",
 )
 PYTEST = ("-q", "-rfE", "--no-header", "--tb=short")
