@@ -77,7 +77,7 @@ class BookTree(RadixCache):
 def matches_the_first_chunk(engine: Engine) -> None:
     """Cuts a prompt into chunks before it asks the cache, so that at most the first chunk can be found.
 
-    ai-dynamo/dynamo issues 13188 and 13312.
+    ai-dynamo/dynamo issue 13188, pull request 13312.
     """
     memory = engine.memory
     healthy = memory.match

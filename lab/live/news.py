@@ -79,5 +79,9 @@ class News:
 
 def spec_of(options: dict[str, Any]) -> str:
     """The axes of a run that say what it is, as specs."""
-    named = [f"{axis}={value}" for axis, value in options.items() if axis != "batching"]
+    named = [
+        f"{axis}={describe(value) if hasattr(value, 'name') else value}"
+        for axis, value in options.items()
+        if axis != "batching"
+    ]
     return ", ".join([describe(policy_of(options)), *named])

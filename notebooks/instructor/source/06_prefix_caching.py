@@ -36,7 +36,7 @@ print(f"{model.name}; workloads: {', '.join(WORKLOADS)}")
 # stretches (prefill): which of them shrink, and which do not?
 
 # %% tags=["nbval-ignore-output"]
-questions = WORKLOADS["system-prompt"](requests=quick(12, 6), rate=0.8, seed=1, max_tokens=4)
+questions = WORKLOADS["system-prompt"](requests=quick(12, 6), rate=quick(0.8, 2.0), seed=1, max_tokens=4)
 runs = {"no cache": dict(prefix_cache="none"), "prefix cache": dict(prefix_cache="radix")}
 session = lab.live.Session(questions, model, runs, name="06", batching="continuous:8")
 session.dashboard()

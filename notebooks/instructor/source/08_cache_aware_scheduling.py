@@ -416,8 +416,8 @@ with lab.course.when_done("08.4"):
 # - Zheng et al., *SGLang*, NeurIPS 2024, [arXiv 2312.07104](https://arxiv.org/abs/2312.07104): theorem 3.1, longest shared prefix first.
 # - Dexter et al., k-LPM, NeurIPS 2025, [arXiv 2502.04677](https://arxiv.org/abs/2502.04677): the oldest every k-th time; deciding feasibility with prefix reuse is NP-hard.
 # - Starvation in production: [sglang issue 31954](https://github.com/sgl-project/sglang/issues/31954). Ageing: [xLLM PR 2164](https://github.com/xLLM-AI/xllm/pull/2164).
-# - Exercise 08.4: [dynamo issue 13188](https://github.com/ai-dynamo/dynamo/issues/13188), [issue 13312](https://github.com/ai-dynamo/dynamo/issues/13312).
-# - Neighbours and tolerances: [kekzl/imp PR 1354](https://github.com/kekzl/imp/pull/1354), a row that depended on its neighbours;
-#   [ferrox PR 306](https://github.com/antonellof/ferrox/pull/306), a tolerance of 1e-3 that hid a true 3e-8.
+# - Exercise 08.4: [dynamo issue 13188](https://github.com/ai-dynamo/dynamo/issues/13188), [PR 13312](https://github.com/ai-dynamo/dynamo/pull/13312): a simulated scheduler that chunked before it matched.
+# - Tolerances: [ferrox PR 306](https://github.com/antonellof/ferrox/pull/306), a bound of 1e-3 where the true difference is 3e-8;
+#   [sglang PR 32442](https://github.com/sgl-project/sglang/pull/32442), a test that wanted equal bits from different batch shapes.
 # - TensorRT-LLM: [SchedulerConfig](https://nvidia.github.io/TensorRT-LLM/1.4.0rc4/llm-api/reference/SchedulerConfig.html).
 # - Policies of SGLang: `schedule_policy.py` in [sgl-project/sglang](https://github.com/sgl-project/sglang).
