@@ -259,6 +259,13 @@ for name, report in both.reports.items():
     print(f"{name:10} {report.preemptions} preemptions,", end=" ")
     print(f"{report.recomputed_tokens:4d} tokens computed again,", end=" ")
     print(f"{report.duration_s:5.2f} s (measured), same tokens: {both.same[name]}")
+again = both["recompute"].recomputed_tokens
+print(f"to expect from the table: {again} tokens × {costs[0].recompute_ms:.1f} ms", end=" ")
+print(f"= {again * costs[0].recompute_ms / 1000:.1f} s more with recompute than with swap")
+
+# %% [markdown]
+# If your two times differ by something else, you have measured your computer's mood: a few preemptions are a small part of such a run. Waiting for
+# blocks costs both of them far more than what becomes of the blocks.
 
 # %% [markdown]
 # ### A GPU behind a PCIe link
