@@ -13,7 +13,7 @@ from math import inf
 from typing import Protocol
 
 from lab.errors import BadPolicy
-from lab.numbers import whole
+from lab.numbers import real, whole
 from lab.plan import Row, StepPlan
 from lab.request import Request
 
@@ -94,11 +94,11 @@ class SlackBudget:
     prompts_first = False
 
     def __init__(self, tbt: float = 0.1, most: int = 2048, least: int = 16, margin: float = 1.2):
-        if not (tbt > 0 and 1 <= least <= most and margin > 0):
-            raise BadPolicy(
-                f"slack chunking with {tbt} s between tokens, chunks of {least} to {most} tokens, margin {margin}; "
-                f"tbt and margin must be above 0, and 1 ≤ least ≤ most"
-            )
+        for value, what in ((tbt, "seconds between tokens of"), (margin, "a margin of")):
+            if real(value, f"slack chunking with {what}") == 0:
+                raise BadPolicy(f"slack chunking with {what} 0; it must be above 0")
+        whole(least, "slack chunking with a smallest chunk of")
+        whole(most, "slack chunking with a largest chunk of", least)
         self.tbt, self.most, self.least, self.margin = tbt, most, least, margin
 
     def budget(self, view: StepView) -> int | None:

@@ -47,6 +47,9 @@ def main(argv: list[str]) -> int:
         return 2
     except BrokenPipeError:
         return 1
+    except OSError as error:
+        print(f"{argv[0]}: {error.filename or ''}: {error.strerror or error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -89,6 +92,13 @@ def _slo(text: str | None) -> dict[str, float]:
     return limits
 
 
+def _check_writable(*paths: Path | None) -> None:
+    """Say before a long run that its result could not be kept."""
+    for path in paths:
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise BadPolicy(f"{path} cannot be written: " + ("it is a folder" if path.is_dir() else "no such folder"))
+
+
 def _setting(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     """Workload, model and the options both commands share."""
     from lab.execution.model import load_model
@@ -113,6 +123,7 @@ def run_command(argv: list[str]) -> int:
     parser = _parser("run", "Run chat requests through the engine and print a report.", repeat=False)
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write every step as JSONL")
     options = parser.parse_args(argv)
+    _check_writable(options.json, options.trace)
     work, model, common = _setting(options)
     from lab.running import run
 
@@ -122,7 +133,7 @@ def run_command(argv: list[str]) -> int:
         report.trace.write(options.trace)
     if options.json:
         report.to_json(options.json)
-    return 0
+    return 0 if report.finished else 1
 
 
 def _axis_values(options: argparse.Namespace) -> dict[str, Any]:
@@ -134,6 +145,7 @@ def compare_command(argv: list[str]) -> int:
     """The product of all axis values given, over the same requests."""
     parser = _parser("compare", "Run the same requests under every combination of the axis values given.", repeat=True)
     options = parser.parse_args(argv)
+    _check_writable(options.json)
     runs = combinations(_axis_values(options))
     work, model, common = _setting(options)
     from lab.running import compare
@@ -142,7 +154,9 @@ def compare_command(argv: list[str]) -> int:
     print(comparison.summary())
     if options.json:
         options.json.write_text(json.dumps(comparison.to_dict(), indent=2) + "\n", encoding="utf-8")
-    return 1 if any(same.verdict == "no" for same in comparison.same.values()) else 0
+    differ = any(same.verdict == "no" for same in comparison.same.values())
+    nothing = any(report.requests and not report.finished for report in comparison.reports.values())
+    return 1 if differ or nothing else 0
 
 
 def combinations(values: dict[str, list[str]]) -> dict[str, dict[str, str]]:

@@ -113,9 +113,10 @@ class Driver:
 
     def run(self) -> RunTrace:
         """Drive until every request has ended."""
-        idle_turns = 0
+        idle_turns, last = 0, -1.0
         while not self.done:
-            idle_turns = 0 if self.tick() is not None or self._arrivals else idle_turns + 1
+            moved = self.tick() is not None or self.clock.now() > last
+            idle_turns, last = 0 if moved else idle_turns + 1, self.clock.now()
             if idle_turns > 1000:
                 raise BadPolicy(
                     f"{len(self.engine.scheduler.waiting)} requests wait, nothing runs and no timer is set: "

@@ -17,6 +17,7 @@ from typing import Any
 
 from lab.errors import BadPolicy, BadRequest, EngineStopped, LabError, NeverFits
 from lab.memory.protocol import Memory
+from lab.numbers import whole
 from lab.plan import Row, Runner, StepPlan, StepResult
 from lab.request import Request
 from lab.scheduler import Scheduler
@@ -65,6 +66,9 @@ class Engine:
     # -- any thread ----------------------------------------------------------------------------------------
     def submit(self, request: Request) -> None:
         """Hand in a request. Raises EngineStopped after `close`, BadRequest when its id is taken."""
+        whole(request.id, "a request id of", 0, BadRequest)
+        if request.id >= 1 << 32:
+            raise BadRequest(f"a request id of {request.id}; ids from 2³² on are those of further samples")
         with self._ids_lock:
             if request.id in self._ids:
                 raise BadRequest(f"request {request.id}: this id is taken by an earlier request")

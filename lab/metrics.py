@@ -133,6 +133,7 @@ class Report:
 
     requests: int = 0
     finished: int = 0
+    refused: dict[int, str] = field(default_factory=dict)  # request -> why it can never run here
     duration_s: float = 0.0  # first arrival to last step's end
     output_tokens: int = 0
     output_tokens_per_s: float = 0.0
@@ -186,6 +187,8 @@ class Report:
     def _latency(self) -> None:
         done = [times for times in self.times.values() if times.done]
         self.requests, self.finished = len(self.times), len(done)
+        infos = self.trace.requests.values()
+        self.refused = {info.id: info.error or "" for info in infos if info.finish_reason == "refused"}
         if not self.times or not len(self.trace):
             return
         first = min(times.arrival for times in self.times.values())
@@ -299,6 +302,11 @@ def summary_table(reports: dict[str, Report], extra: dict[str, dict[str, str]] |
         "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
         for line in lines
     ]
+    for name, report in reports.items():
+        for request, why in list(report.refused.items())[:3]:
+            text.append(f"refused ({name}): {why or f'request {request}'}")
+        if len(report.refused) > 3:
+            text.append(f"refused ({name}): {len(report.refused) - 3} more")
     clocks = {
         ("measured" if report.measured else "simulated") + f" ({report.clock} clock)" for report in reports.values()
     }

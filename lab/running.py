@@ -11,8 +11,7 @@ from typing import Any
 from lab import axes as axis_specs
 from lab.clock import Driver, make_clock
 from lab.engine import Engine
-from lab.errors import BadPolicy
-from lab.memory.blocks import blocks_for
+from lab.errors import BadPolicy, BadWorkload
 from lab.memory.hash_cache import HashCache
 from lab.memory.paged import PagedMemory
 from lab.memory.protocol import Memory
@@ -28,6 +27,7 @@ from lab.workload import Workload
 #: difference between this package's attention backends and batch shapes on the default model, times ten.
 LOGIT_TOLERANCE = 2e-3
 DEFAULT_BLOCKS = 1024
+LARGEST_POOL = 65_536  # blocks; a request that needs more wants `blocks` to be given
 
 
 def build_axes(
@@ -72,8 +72,9 @@ def build_engine(
     """
     policies = build_axes(**axes)
     if blocks is None:
-        needs = [blocks_for(request.max_total, max(1, block_size)) * request.sampling.n for request in requests or []]
-        blocks = max([min(sum(needs), DEFAULT_BLOCKS), *needs]) if needs else DEFAULT_BLOCKS
+        blocks = _enough_blocks(requests or [], memory, prefix_cache, block_size, model.max_context)
+    if host_blocks is not None and not policies.preemption.on_host:
+        raise BadPolicy(f"{host_blocks} host blocks, and {policies.preemption.name} preemption uses none: choose swap")
     host_blocks = (blocks if host_blocks is None else host_blocks) if policies.preemption.on_host else 0
     store = build_memory(memory, prefix_cache, blocks, block_size, host_blocks, model.max_context)
     runner = model.runner(blocks, block_size, num_host_blocks=host_blocks)
@@ -92,6 +93,23 @@ def build_engine(
         "block_size": block_size,
     }
     return engine
+
+
+def _enough_blocks(
+    requests: list[Request], memory: str, prefix_cache: str, block_size: int, max_context: int | None
+) -> int:
+    """A pool for all requests at once, of at most DEFAULT_BLOCKS blocks or what the largest of them needs alone.
+
+    Requests that will be refused, or that need more than LARGEST_POOL, do not count.
+    """
+    store = build_memory(memory, prefix_cache, 1, block_size, 0, max_context)
+    needs = []
+    for request in requests:
+        alone = store.reserve(request) if isinstance(store, ReservedMemory) else store.blocks_for(request.max_total)
+        if alone <= LARGEST_POOL and (max_context is None or request.max_total < max_context):
+            needs.append(alone)
+    together = sum(alone * request.sampling.n for alone, request in zip(needs, requests, strict=False))
+    return max([min(together, DEFAULT_BLOCKS), *needs]) if needs else DEFAULT_BLOCKS
 
 
 PREFIX_CACHES = {"none": None, "hash": HashCache, "radix": RadixCache}
@@ -166,6 +184,8 @@ def with_rate(work: Workload, model: Any) -> Workload:
         if known is model and specs == crowd.specs:
             return work.at_rate(work.load * capacity)
     capacity = run(crowd, model, batching="continuous:16").requests_per_s
+    if not capacity:
+        raise BadWorkload(f"a load of {work.load} × capacity: none of these requests can be served")
     _capacities.append((model, crowd.specs, capacity))
     return work.at_rate(work.load * capacity)
 

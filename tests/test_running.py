@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -266,3 +267,40 @@ def test_chat_workload_runs_priced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lab.workload.chat_prompts", lambda: (("a b c d " * 5, 30), ("hello " * 9, 12)))
     report = run(chat_workload(8, rate=20.0, max_tokens=4), Priced())
     assert report.finished == 8 and report.output_tokens == 32
+
+
+@pytest.mark.parametrize("memory", ["reserved:max", "reserved:pow2", "reserved:oracle"])
+def test_the_default_pool_fits_what_is_reserved(memory: str) -> None:
+    report = run(WORK, HashModel(), memory=memory, check=True)
+    assert report.finished == len(WORK) and not report.refused
+
+
+def test_a_request_that_can_never_fit_neither_sizes_the_pool_nor_stops_the_others() -> None:
+    work = lab.fixed_workload([tuple(range(10))] * 3, [5, 10**9, 5])
+    report = run(work, HashModel())
+    assert report.finished == 2 and list(report.refused) == [1]
+    assert "tokens of context" in report.refused[1] and "refused (run): request 1 needs" in report.summary()
+    assert report.trace.meta["num_blocks"] < 10
+
+
+def test_a_load_that_cannot_be_measured_says_why() -> None:
+    work = replace(lab.fixed_workload([(1, 2)], [5000]), load=1.0)
+    with pytest.raises(lab.errors.BadWorkload, match="none of these requests can be served"):
+        run(work, HashModel())
+
+
+def test_a_timer_that_never_advances_ends_in_an_error() -> None:
+    from lab.batching.protocol import Admission
+
+    class Past(lab.Continuous):
+        def admit(self, view):
+            return Admission(0, wake_at=view.now)
+
+    work = lab.fixed_workload([(1, 2), (3, 4)], [2, 2], arrivals=[0.0, 1.0])
+    with pytest.raises(BadPolicy, match="never starts them"):
+        run(work, HashModel(), batching=Past(2))
+
+
+def test_host_blocks_without_swapping_make_no_sense() -> None:
+    with pytest.raises(BadPolicy, match="5 host blocks"):
+        run(WORK, HashModel(), host_blocks=5)

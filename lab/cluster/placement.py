@@ -46,6 +46,9 @@ class Placement:
         return self.assignment[self.costs.index(self.critical_path)]
 
 
+MOST_DEVICES = 10_000
+
+
 def place(prompts: Sequence[int], devices: int, strategy: str = "lpt", cost: PrefillCost | None = None) -> Placement:
     """Split `prompts` (lengths in tokens) over `devices`. Raises BadWorkload or BadPolicy for what makes no sense."""
     cost = PrefillCost() if cost is None else cost
@@ -54,6 +57,8 @@ def place(prompts: Sequence[int], devices: int, strategy: str = "lpt", cost: Pre
         raise BadWorkload(f"prompt lengths {wrong or 'of no prompt'}; placement needs whole numbers of at least 1")
     if not isinstance(devices, int) or devices < 1:
         raise BadPolicy(f"placement on {devices} devices; it must be a whole number of at least 1")
+    if devices > MOST_DEVICES:
+        raise BadPolicy(f"placement on {devices:,} devices; it can be at most {MOST_DEVICES:,}")
     if strategy not in STRATEGIES:
         raise BadPolicy(f"strategy {strategy!r} is not known; there are {', '.join(STRATEGIES)}")
     groups = STRATEGIES[strategy](prompts, devices, cost)

@@ -1,18 +1,21 @@
 """Run code that may raise, print or never end, and come back with what happened.
 
 No thread and no process is needed: a trace function counts the lines of the learner's code and the calls of
-everybody's, and stops at a budget. Only a loop inside one C call (`sum(itertools.count())`) escapes it.
+everybody's, and stops at a budget; a timer stops loops without trace events. Only a loop inside one C call
+(`sum(itertools.count())`) escapes both.
 """
 
 from __future__ import annotations
 
 import io
 import linecache
+import signal
 import sys
 import sysconfig
+import threading
 import traceback
-from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from time import monotonic
@@ -48,7 +51,7 @@ def guarded(call: Callable[[], Any], steps: int = STEP_BUDGET, seconds: float = 
     before = sys.gettrace()
     error: BaseException | None = None
     try:
-        with redirect_stdout(printed), redirect_stderr(printed):
+        with redirect_stdout(printed), redirect_stderr(printed), _alarm(seconds):
             sys.settrace(_counter(steps, monotonic() + seconds))
             try:
                 call()
@@ -57,6 +60,28 @@ def guarded(call: Callable[[], Any], steps: int = STEP_BUDGET, seconds: float = 
     except BaseException as raised:
         error = raised
     return Outcome(error, printed.getvalue())
+
+
+@contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Stop after `seconds` of real time what no trace event interrupts, such as `while True: pass` on one line.
+
+    Needs a timer signal and the main thread, which is where notebook cells run; elsewhere the trace function is alone.
+    """
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise OutOfSteps(f"stopped after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _counter(steps: int, deadline: float) -> Callable[[FrameType, str, Any], Any]:

@@ -79,6 +79,11 @@ def read_config(folder: Path) -> ModelConfig:
         )
     except KeyError as error:
         raise ModelError(f"{folder / 'config.json'} lacks {error}") from error
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{folder / 'config.json'} holds something that is no number: {error}") from error
+    small = [name for name in ("vocab_size", "num_layers", "num_heads", "max_length") if getattr(config, name) < 1]
+    if small:
+        raise ModelError(f"{folder / 'config.json'}: {small[0]} is {getattr(config, small[0])}; it must be at least 1")
     if config.num_heads % config.num_kv_heads or config.head_dim % 2:
         raise ModelError(
             f"{folder}: {config.num_heads} query heads, {config.num_kv_heads} key/value heads, head size "

@@ -44,7 +44,9 @@ def sample(logits: Tensor, rows: list[Row]) -> Sampled:
 
 def noisy_scores(logits: Tensor, params: SamplingParams, request_id: int, position: int) -> Tensor:
     """Scores [vocab] whose maximum is one draw from softmax(logits / temperature) after top-k and top-p."""
-    scores = keep_likely(logits / params.temperature, params.top_k, params.top_p)
+    # relative to the largest, so that a tiny temperature sends the others to -inf and not the largest to +inf
+    relative = (logits - logits.max()) / params.temperature
+    scores = keep_likely(relative.nan_to_num(nan=0.0), params.top_k, params.top_p)
     return scores + gumbel_noise(len(logits), params.seed, request_id, position)
 
 

@@ -45,7 +45,10 @@ class ChatTokenizer:
 
         settings = read_json(folder / "tokenizer_config.json")
         self._folder = folder
-        self._fast = FastTokenizer.from_file(str(folder / "tokenizer.json"))
+        try:
+            self._fast = FastTokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library raises nothing more specific
+            raise ModelError(f"{folder / 'tokenizer.json'} is damaged: {error}") from error
         self._template = _find_template(folder, settings)
         self._special = {name: _token_text(settings[name]) for name in ("bos_token", "eos_token") if settings.get(name)}
 

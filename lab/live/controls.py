@@ -8,7 +8,10 @@ from typing import Any
 
 from lab.errors import BadPolicy, BadWorkload
 from lab.live.lane import limit_of
+from lab.numbers import real, whole
 from lab.workload import Workload
+
+FASTEST = 10_000  # requests per second, or times the recorded pace: beyond it only arrivals would be made
 
 
 @dataclass(slots=True)
@@ -59,17 +62,15 @@ class Controls:
     def check(self, name: str, value: Any) -> float:
         """The value as a number this control can take. Raises BadPolicy or BadWorkload naming it."""
         if name in ("load", "rate", "pace"):
-            number = float(value)
+            number = real(value, f"{name} is", error=BadWorkload)
             if name != self.load.name:
                 raise BadWorkload(f"this workload is paced by {self.load.name}, not by {name}")
-            if not (isfinite(number) and number > 0):
-                raise BadWorkload(f"{name} is {value}; it must be a finite number above 0")
+            if not (isfinite(number) and 0 < number <= FASTEST):
+                raise BadWorkload(f"{name} is {value}; it must be above 0 and at most {FASTEST:,}")
         elif name == "max_batch":
             if self.max_batch is None:
                 raise BadPolicy("none of these policies has a batch size to change")
-            number = int(value)
-            if number < 1:
-                raise BadPolicy(f"max_batch is {value}; it must be at least 1")
+            number = whole(value, "max_batch is")
         elif name == "speed":
             if self.speed is None:
                 raise BadPolicy("a measured run passes in real time; only the virtual clock has a speed")

@@ -13,13 +13,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lab.errors import BadPolicy, EngineStopped
+from lab.errors import BadPolicy, BadRequest, EngineStopped
 from lab.live import registry, results
 from lab.live.controls import Controls
 from lab.live.lane import Lane
 from lab.live.news import News
 from lab.live.worker import AXES, Worker, policy_of
 from lab.metrics import Report
+from lab.numbers import real, whole
 from lab.request import SamplingParams
 from lab.running import Comparison
 from lab.workload import Workload
@@ -59,6 +60,10 @@ class Session:
         self.clock = clock or ("wall" if self.measured else "virtual")
         if self.clock not in ("wall", "virtual"):
             raise BadPolicy(f"clock {self.clock!r} is not known; there are wall and virtual")
+        if seconds is not None:
+            real(seconds, "a session's seconds are")
+        if not speed > 0:
+            raise BadPolicy(f"speed is {speed}; it must be above 0 (inf: as fast as it goes)")
         self.endless, self.warm_up, self.long_prompt_tokens = endless, warm_up, long_prompt_tokens
         self.seconds = seconds if seconds or not endless else (30.0 if len(self.runs) > 1 else 600.0)
         policies = [policy_of(own) for own in self.runs.values()]
@@ -158,6 +163,9 @@ class Session:
         if isinstance(prompt, str):
             prompt = self.model.encode_chat(prompt)
         sampling = SamplingParams(max_tokens=max_tokens)
+        if prompt is not None:
+            length = prompt if isinstance(prompt, int) else len(prompt)
+            whole(length, "a prompt length (in tokens) of", 1, BadRequest)
 
         def command(lane: Lane) -> None:
             ids = lane.reader.story.long_prompt(self.long_prompt_tokens) if prompt is None else prompt

@@ -186,6 +186,9 @@ class PagedMemory:
     def fork(self, parent: Request, child: Request) -> None:
         """Share all blocks with prompt tokens; the child computes the last prompt token itself, to sample from it."""
         tokens = parent.num_prompt - 1
+        if self.cache is not None and parent.num_prompt % self.block_size == 0:
+            # The last block is full and so in the cache, whose blocks nobody may write: computed again, as on any hit.
+            tokens = parent.num_prompt - self.block_size
         for block in parent.block_table[: self.blocks_for(tokens)]:
             self.pool.share(block)
             child.block_table.append(block)

@@ -52,6 +52,10 @@ class ReservedMemory:
 
     def check_fits(self, request: Request) -> None:
         """Raise NeverFits when the reservation exceeds the pool, or the context the reservation."""
+        if request.sampling.n > 1:
+            raise BadPolicy(
+                f"request {request.id} wants {request.sampling.n} samples that share blocks: use paged memory"
+            )
         if request.max_total + 1 > self.max_context and self.kind == "max":
             raise NeverFits(request.id, request.max_total + 1, self.max_context, "tokens of reserved context")
         if self.reserve(request) > self.num_blocks:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lab.errors import BadPolicy
 from lab.memory.content import block_contents
+from lab.numbers import whole
 from lab.request import Request
 from lab.trace import StepTrace
 
@@ -80,9 +80,7 @@ class KLpm(LongestPrefix):
 
     def __init__(self, k: int = 4):
         super().__init__()
-        if k < 1:
-            raise BadPolicy(f"k-lpm with k {k}; it must be at least 1")
-        self.k = k
+        self.k = whole(k, "k-lpm with k")
         self._turn = 0  # admissions since the last turn of the oldest began, modulo k
 
     def reset(self) -> None:

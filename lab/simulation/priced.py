@@ -8,6 +8,7 @@ from typing import Any
 
 from lab.numbers import real
 from lab.plan import StepPlan, StepResult
+from lab.request import Request
 
 
 @dataclass(slots=True)
@@ -16,6 +17,11 @@ class PricedRunner:
 
     price: Callable[[StepPlan], float]
     inner: Any = None
+
+    def check(self, request: Request) -> None:
+        """Raise BadRequest for what the inner runner could never compute."""
+        if hasattr(self.inner, "check"):
+            self.inner.check(request)
 
     def run(self, plan: StepPlan) -> StepResult:
         """Compute (or skip) the plan and report the modelled seconds."""

@@ -136,6 +136,13 @@ def test_an_endless_answer_is_stopped(endless, blocks_exercise):
     assert "did not come to an end" in result.message
 
 
+def test_an_endless_loop_on_one_line_is_stopped_by_the_timer():
+    names: dict = {}
+    exec("def forever():\n    while True: pass\n", names)  # no line event ever comes
+    outcome = guarded(names["forever"], seconds=0.2)
+    assert outcome.ran_away
+
+
 def test_an_endless_policy_inside_the_engine_is_stopped(use):
     class Asks:
         name, attention, delivery, carries_finished, admits_together = "asks", "packed", "token", False, False
@@ -151,7 +158,7 @@ def test_an_endless_policy_inside_the_engine_is_stopped(use):
         probe.true(False, "never reached")
 
     use(make(examine))
-    assert "did not come to an end" in check("98.1", lambda view: 0).message
+    assert "never starts them" in check("98.1", lambda view: 0).message
 
 
 def test_the_guard_gives_the_trace_function_back():

@@ -168,9 +168,19 @@ def random_engine(draw: random.Random) -> tuple[Engine, list[Request]]:
         "preemption": draw.choice(["recompute", "swap"]) if paged else "recompute",
         "batching": draw.choice(["static:3", "continuous:4", "continuous:16"]),
         "chunking": draw.choice(["whole", "budget:1", "budget:7", "budget:64"]),
-        "host_blocks": draw.choice([2, None]) if paged else None,
         "block_size": size,
     }
+    if options["preemption"] == "swap":
+        options["host_blocks"] = draw.choice([2, None])
     engine = build_engine(HashModel(frozenset()), requests, **options)
     engine.check_every_step = True
     return engine, requests
+
+
+@pytest.mark.parametrize("cache", CACHES)
+@pytest.mark.parametrize("blocks", [1, 4, 5])
+def test_samples_of_a_prompt_that_ends_at_a_block_boundary_fit_the_smallest_pool(cache: str, blocks: int) -> None:
+    """A full last block is in the cache: a fork that listed it could neither write it nor let it be evicted."""
+    prompt = list(range(4 * blocks))
+    engine, report = drive([ask(0, prompt, max_tokens=1, n=3)], blocks=blocks, prefix_cache=cache)
+    assert report.finished == 3
