@@ -73,7 +73,13 @@ __all__ = sorted([*_NAMES, *_MODULES])
 
 def __getattr__(name: str):
     if name in _NAMES:
-        value = getattr(_import_module(_NAMES[name]), name)
+        try:
+            value = getattr(_import_module(_NAMES[name]), name)
+        except ModuleNotFoundError as error:
+            hint = "run `python3 -m lab --setup-only` once, then use the interpreter in .venv"
+            raise ImportError(
+                f"lab.{name} needs the package {error.name!r}, which this Python lacks: {hint}"
+            ) from error
     elif name in _MODULES:
         value = _import_module(f"lab.{name}")
     else:

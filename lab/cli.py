@@ -60,7 +60,7 @@ def _module(name: str) -> Callable[[list[str]], int]:
 
 
 def _parser(command: str, about: str, repeat: bool) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"python3 -m lab {command}", description=about)
+    parser = argparse.ArgumentParser(allow_abbrev=False, prog=f"python3 -m lab {command}", description=about)
     parser.add_argument("--model", default="smollm2-135m-instruct", help="a model's name, tiny, or a checkpoint folder")
     parser.add_argument("--workload", default="chat", choices=WORKLOAD_NAMES, help="what is asked (default chat)")
     parser.add_argument("--requests", type=int, default=24, metavar="N", help="how many requests (default 24)")

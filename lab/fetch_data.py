@@ -67,7 +67,9 @@ def sources() -> dict[str, Source]:
 def main(argv: Sequence[str]) -> int:
     """Fetch the named files, or all of them; returns the exit code. Raises FetchFailed."""
     known = ", ".join(sources())
-    parser = argparse.ArgumentParser(prog="python3 -m lab fetch-data", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, prog="python3 -m lab fetch-data", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which of {known} (default: all)")
     parser.add_argument("--folder", type=Path, help="where to put them (default: data/traces)")
     options = parser.parse_args(list(argv))

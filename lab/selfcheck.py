@@ -32,7 +32,9 @@ def table(requests: int = 8, model=None) -> tuple[str, bool]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the table; exit code 1 when tokens differ."""
-    argparse.ArgumentParser(prog="python3 -m lab selfcheck", description=__doc__).parse_args(argv or [])
+    argparse.ArgumentParser(allow_abbrev=False, prog="python3 -m lab selfcheck", description=__doc__).parse_args(
+        argv or []
+    )
     began = time.perf_counter()
     print("self-check: 8 chat prompts through the real model, three ways (about half a minute)", flush=True)
     text, agree = table()

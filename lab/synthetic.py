@@ -192,7 +192,9 @@ def write(folder: Path = FOLDER) -> None:
 
 def main(argv: list[str]) -> int:
     """Write the files and print the table."""
-    parser = argparse.ArgumentParser(prog="python3 -m lab synthetic", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, prog="python3 -m lab synthetic", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where to write (default: data/synthetic)")
     options = parser.parse_args(argv)
     write(options.folder)

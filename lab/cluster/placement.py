@@ -143,7 +143,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python3 -m lab placement", description="Split prompts over devices.")
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, prog="python3 -m lab placement", description="Split prompts over devices."
+    )
     parser.add_argument("--prompts", default="6000,2000,6000,2000,2000,2000", help="prompt lengths, comma-separated")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--kernel", default="varlen", help=" or ".join(KERNELS))

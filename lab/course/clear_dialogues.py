@@ -21,7 +21,9 @@ MOST_TOKENS = 2 * LONGEST
 
 def main(argv: Sequence[str]) -> int:
     """Measure and rewrite the file; with --check only compare. Returns 1 where a count is too large or below 4."""
-    parser = argparse.ArgumentParser(prog="python3 -m lab clear-dialogues", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, prog="python3 -m lab clear-dialogues", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--check", action="store_true", help="write nothing; name prompts whose count is too large")
     parser.add_argument("--answers", action="store_true", help="print every answer")
     parser.add_argument("--file", type=Path, default=DIALOGUES, help="default: data/dialogues.json")

@@ -30,7 +30,7 @@ ABOUT = (
 
 def main(argv: Sequence[str]) -> int:
     """Measure and rewrite the file; with --check only compare. Returns 1 when a stored count is too large."""
-    parser = argparse.ArgumentParser(prog="python3 -m lab clear-prompts", description=ABOUT)
+    parser = argparse.ArgumentParser(allow_abbrev=False, prog="python3 -m lab clear-prompts", description=ABOUT)
     parser.add_argument("--check", action="store_true", help="write nothing; name prompts whose count is too large")
     parser.add_argument("--file", type=Path, default=PROMPTS, help="the prompts (default: data/prompts.json)")
     options = parser.parse_args(list(argv))

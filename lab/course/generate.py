@@ -38,7 +38,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python3 -m lab notebooks", description="Make the learner's notebooks from notebooks/instructor/source."
+        allow_abbrev=False,
+        prog="python3 -m lab notebooks",
+        description="Make the learner's notebooks from notebooks/instructor/source.",
     )
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="a notebook, or how its name begins: 04 (default: all)"

@@ -62,7 +62,9 @@ def parse_own(command: str, rest: Sequence[str]) -> argparse.Namespace | None:
     """Options of a command that is ours; None for one of ``lab.cli``. Exits on --help and on mistakes."""
     if command not in OWN:
         return None
-    parser = argparse.ArgumentParser(prog=f"python3 -m lab {command}", description=OWN[command].help)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, prog=f"python3 -m lab {command}", description=OWN[command].help
+    )
     if command in ("open", "setup"):
         parser.add_argument(
             "--allow-cuda", action="store_true", help="accept a CUDA build of PyTorch without an NVIDIA GPU"
