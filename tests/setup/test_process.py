@@ -17,7 +17,7 @@ def sentence(output, tmp_path):
     [
         ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", "disk is full"),
         ("WARNING: Retrying ... NewConnectionError(Failed to establish a new connection)", "cannot be reached"),
-        ("Could not fetch URL: Max retries exceeded with url: /simple/torch/", "cannot be reached"),
+        ("Could not fetch URL: Max retries exceeded with url: /torch/", "cannot be reached"),
         ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "cannot be reached"),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "damaged"),
         ("SSLError(SSLCertVerificationError: CERTIFICATE_VERIFY_FAILED)", "certificate"),
