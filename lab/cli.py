@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from lab.errors import BadPolicy, LabError
 from lab.metrics import SLO_NAMES
+from lab.shared_prefixes import WORKLOADS
 
-WORKLOAD_NAMES = ("chat", "multi-turn", "few-shot", "tree", "system-prompt")
 AXES = ("batching", "chunking", "ordering", "preemption", "prefix-cache", "memory", "attention", "delivery")
 _HELP = {
     "batching": "static:8, dynamic:8:2ms, dynamic:8:pid, continuous:16, …",
@@ -62,7 +62,7 @@ def _module(name: str) -> Callable[[list[str]], int]:
 def _parser(command: str, about: str, repeat: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(allow_abbrev=False, prog=f"python3 -m lab {command}", description=about)
     parser.add_argument("--model", default="smollm2-135m-instruct", help="a model's name, tiny, or a checkpoint folder")
-    parser.add_argument("--workload", default="chat", choices=WORKLOAD_NAMES, help="what is asked (default chat)")
+    parser.add_argument("--workload", default="chat", choices=list(WORKLOADS), help="what is asked (default chat)")
     parser.add_argument("--requests", type=int, default=24, metavar="N", help="how many requests (default 24)")
     parser.add_argument("--rate", type=float, metavar="R", help="arrivals per second (default 4)")
     parser.add_argument("--load", type=float, metavar="X", help="arrivals as a multiple of this machine's capacity")
@@ -102,7 +102,6 @@ def _check_writable(*paths: Path | None) -> None:
 def _setting(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     """Workload, model and the options both commands share."""
     from lab.execution.model import load_model
-    from lab.shared_prefixes import WORKLOADS
 
     work = WORKLOADS[options.workload](
         options.requests, options.rate, options.seed, options.load, options.max_tokens, options.temperature

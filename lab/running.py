@@ -103,12 +103,12 @@ def _enough_blocks(
     Requests that will be refused, or that need more than LARGEST_POOL, do not count.
     """
     store = build_memory(memory, prefix_cache, 1, block_size, 0, max_context)
-    needs = []
+    needs, together = [], 0
     for request in requests:
         alone = store.reserve(request) if isinstance(store, ReservedMemory) else store.blocks_for(request.max_total)
         if alone <= LARGEST_POOL and (max_context is None or request.max_total < max_context):
             needs.append(alone)
-    together = sum(alone * request.sampling.n for alone, request in zip(needs, requests, strict=False))
+            together += alone * request.sampling.n
     return max([min(together, DEFAULT_BLOCKS), *needs]) if needs else DEFAULT_BLOCKS
 
 

@@ -19,9 +19,9 @@ from functools import cache
 from typing import Any
 
 from lab.errors import BadWorkload
-from lab.numbers import real, whole
+from lab.numbers import real
 from lab.request import SamplingParams
-from lab.workload import DATA, Message, RequestSpec, Workload, chat_workload
+from lab.workload import DATA, Message, RequestSpec, Workload, arrival_rate, chat_workload
 
 DIALOGUES = DATA / "dialogues.json"
 SHORTEST, LONGEST = 4, 24  # output tokens at most; few, so that the prompts are what a run is about
@@ -88,7 +88,7 @@ def multi_turn_workload(
 
     Turns come whether or not the answer before them is ready. Further arguments as for `chat_workload`.
     """
-    rate = _checked(requests, rate, load)
+    rate = arrival_rate(requests, rate, load)
     real(think, "think (in mean gaps) is", error=BadWorkload)
     draw = random.Random(seed)
     pool = prompts("multi-turn")
@@ -154,14 +154,6 @@ WORKLOADS: dict[str, Callable[..., Workload]] = {
 
 
 # -- inside -------------------------------------------------------------------------------------------------
-def _checked(requests: int, rate: float | None, load: float | None) -> float | None:
-    """The rate, 4 requests/s where neither rate nor load is given."""
-    whole(requests, "a workload's number of requests of", 1, BadWorkload)
-    if rate is not None and load is not None:
-        raise BadWorkload(f"give rate ({rate}) or load ({load}), not both")
-    return 4.0 if rate is None and load is None else rate
-
-
 def _dealt(
     kind: str,
     requests: int,
@@ -172,7 +164,7 @@ def _dealt(
     temperature: float,
 ) -> Workload:
     """Prompts dealt from a shuffled deck, every one before one comes again; Poisson arrivals."""
-    rate = _checked(requests, rate, load)
+    rate = arrival_rate(requests, rate, load)
     draw = random.Random(seed)
     pool = [prompt for group in prompts(kind) for prompt in group]
     deck: list[Prompt] = []

@@ -130,6 +130,14 @@ def chat_prompts() -> tuple[tuple[str, int], ...]:
     return tuple((entry["text"], entry["clear_tokens"]) for entry in entries)
 
 
+def arrival_rate(requests: int, rate: float | None, load: float | None) -> float | None:
+    """The rate of a workload: as given, or 4 requests/s where neither rate nor load is. Raises BadWorkload for both."""
+    whole(requests, "a workload's number of requests of", 1, BadWorkload)
+    if rate is not None and load is not None:
+        raise BadWorkload(f"give rate ({rate}) or load ({load}), not both")
+    return 4.0 if rate is None and load is None else rate
+
+
 def chat_workload(
     requests: int = 32,
     rate: float | None = None,
@@ -143,9 +151,7 @@ def chat_workload(
     Give `rate` (requests/s) or `load` (× the capacity measured on this machine); with neither, 4 requests/s.
     `max_tokens` makes all answers equally long at most.
     """
-    whole(requests, "a workload's number of requests of", 1, BadWorkload)
-    if rate is not None and load is not None:
-        raise BadWorkload(f"give rate ({rate}) or load ({load}), not both")
+    rate = arrival_rate(requests, rate, load)
     draw = random.Random(seed)
     pool = list(chat_prompts())
     deck: list[tuple[str, int]] = []
@@ -159,7 +165,7 @@ def chat_workload(
         sampling = SamplingParams(max_tokens=limit, temperature=temperature, seed=seed)
         specs.append(RequestSpec(now, text, sampling))
         now += draw.expovariate(1.0)
-    return Workload(f"chat-{requests}-seed{seed}", tuple(specs), 4.0 if rate is None and load is None else rate, load)
+    return Workload(f"chat-{requests}-seed{seed}", tuple(specs), rate, load)
 
 
 def fixed_workload(

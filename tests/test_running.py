@@ -283,6 +283,14 @@ def test_a_request_that_can_never_fit_neither_sizes_the_pool_nor_stops_the_other
     assert report.trace.meta["num_blocks"] < 10
 
 
+def test_the_default_pool_counts_the_samples_of_those_it_serves() -> None:
+    def ask(id: int, output: int, n: int) -> lab.Request:
+        return lab.Request(id, list(range(16)), lab.SamplingParams(max_tokens=output, n=n))
+
+    engine = build_engine(HashModel(), [ask(0, 10**9, 1), ask(1, 17, 5), ask(2, 1, 1)])
+    assert engine.memory.num_blocks == 5 * 2 + 1  # the first is refused, and its n counts for nobody else
+
+
 def test_a_load_that_cannot_be_measured_says_why() -> None:
     work = replace(lab.fixed_workload([(1, 2)], [5000]), load=1.0)
     with pytest.raises(lab.errors.BadWorkload, match="none of these requests can be served"):

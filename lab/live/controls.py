@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
 from lab.errors import BadPolicy, BadWorkload
@@ -65,7 +64,7 @@ class Controls:
             number = real(value, f"{name} is", error=BadWorkload)
             if name != self.load.name:
                 raise BadWorkload(f"this workload is paced by {self.load.name}, not by {name}")
-            if not (isfinite(number) and 0 < number <= FASTEST):
+            if not 0 < number <= FASTEST:
                 raise BadWorkload(f"{name} is {value}; it must be above 0 and at most {FASTEST:,}")
         elif name == "max_batch":
             if self.max_batch is None:
