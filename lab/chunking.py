@@ -30,7 +30,7 @@ class StepView:
 
 
 class Chunking(Protocol):
-    """One policy; `budget` is asked once per step."""
+    """One policy; `budget` is asked once per step. `steady` (true): it never changes, see `Batching`."""
 
     name: str
     prompts_first: bool  # True: a step that computes prompts contains no decodes
@@ -49,6 +49,7 @@ class WholePrompt:
 
     name = "whole"
     prompts_first = True
+    steady = True
 
     def budget(self, view: StepView) -> int | None:
         """No limit: a step is as long as the prompts that wait."""
@@ -66,6 +67,7 @@ class TokenBudget:
 
     name = "budget"
     prompts_first = False
+    steady = True
 
     def __init__(self, max_tokens: int = 256):
         self.max_tokens = whole(max_tokens, "a token budget of")

@@ -13,15 +13,17 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from lab.errors import BadPolicy, BadRequest, EngineStopped, LabError, NeverFits
+from lab.lanes import Lane
 from lab.memory.protocol import Memory
 from lab.numbers import whole
 from lab.plan import Row, Runner, StepPlan, StepResult
 from lab.request import Request
 from lab.scheduler import Scheduler
-from lab.trace import Event, RequestInfo, RowTrace, RunTrace, StepTrace
+from lab.trace import Event, RequestInfo, RowTrace, RunTrace, StepTrace, Stretch
 
 CHANGEABLE = ("batching", "chunking", "ordering", "preemption", "attention", "delivery")
 
@@ -112,11 +114,16 @@ class Engine:
         """True when nothing waits, runs or is in flight and the inbox is empty."""
         return not (self._inbox or self._flights or self.scheduler.running or self.scheduler.waiting)
 
-    def begin(self, now: float) -> Flight | None:
-        """Read the inbox and plan a step over the requests not in flight."""
+    def begin(self, now: float, lane: Lane | None = None, until: float | None = None) -> Flight | None:
+        """Read the inbox and plan a step over the requests not in flight (with a `lane`: over those it takes).
+
+        `until` is for simulations: nothing can happen before that time, so a decode step that would only repeat may
+        be planned as a stretch, up to the step that reaches it.
+        """
         self._read_inbox(now)
         self._deliver_batch(now)  # an abort may have ended the batch
-        schedule = self.scheduler.schedule(now, self.more_expected)
+        stretches = until is not None and not self._flights and not self.check_every_step
+        schedule = self.scheduler.schedule(now, self.more_expected, lane, stretches)
         for request, dropped in schedule.preempted:
             self._note(now, "preempted", request.id, dropped)
         for request, cached in schedule.admitted:
@@ -125,6 +132,8 @@ class Engine:
         self.wake_at = schedule.wake_at
         if schedule.plan is None:
             return None
+        if schedule.plan.repeat > 1 and until < inf:
+            schedule.plan.until = until - now
         for row in schedule.plan.rows:
             row.request.in_flight = row.num_tokens > 0
         flight = Flight(schedule.plan, now, self._events)
@@ -145,15 +154,20 @@ class Engine:
         recomputed = 0
         rows = []
         slots, resident = self._slots(flight.plan)
+        stretch = self._stretch(flight)
         for row, token, margin in zip(flight.plan.rows, flight.result.tokens, flight.result.margins, strict=True):
-            samples = row.samples and row.request.id not in self._aborts
-            token, margin = (token, margin) if samples else (None, None)
-            rows.append(RowTrace(row.request.id, row.start, row.num_tokens, row.padding, samples, token, margin))
+            request = row.request.id
+            samples = row.samples and request not in self._aborts
+            if not samples:
+                token = margin = None
+            rows.append(RowTrace(request, row.start, row.num_tokens, row.padding, samples, token, margin))
             if row.num_tokens:
+                if stretch is not None:
+                    self._skip(row, stretch)
                 recomputed += self._land(row, token, margin, now)
         self._deliver_batch(now)
         step = self._record(flight, now, rows, events)
-        step.recomputed, step.slots, step.resident = recomputed, slots, resident
+        step.recomputed, step.slots, step.resident, step.stretch = recomputed, slots, resident, stretch
         self.trace.append(step)
         self.scheduler.observe(step)
         if self.check_every_step:
@@ -242,10 +256,13 @@ class Engine:
         request.in_flight = False
         end = row.start + row.num_tokens
         request.num_computed = end
-        again = max(0, min(end, request.high_water) - row.start)
-        request.high_water = max(request.high_water, end)
+        again = 0
+        if row.start < request.high_water:
+            again = min(end, request.high_water) - row.start
+        if end > request.high_water:
+            request.high_water = end
         self.memory.committed(request)
-        if request.id in self._aborts:
+        if self._aborts and request.id in self._aborts:
             self._aborts.discard(request.id)
             self.scheduler.remove(request)
             self._end(request, "abort", now, "aborted")
@@ -254,6 +271,32 @@ class Engine:
                 self._fork(request, now)
             self._append(request, token, margin, now)
         return again
+
+    def _stretch(self, flight: Flight) -> Stretch | None:
+        """What the steps of a stretch have in common, taken before its last one lands."""
+        result, scheduler = flight.result, self.scheduler
+        if result.ends is None or len(result.ends) == 1:
+            return None
+        return Stretch(
+            [flight.start + seconds for seconds in result.ends],
+            len(scheduler.waiting),
+            len(scheduler.running),
+            *self.memory.counts(),
+            growth=self.memory.block_size if self.memory.grows else 0,
+            opening=len(flight.events),
+        )
+
+    def _skip(self, row: Row, stretch: Stretch) -> None:
+        """Book all steps of a stretch but the last: tokens that were only priced, and the blocks they took."""
+        request, steps = row.request, len(stretch.ends) - 1
+        self.memory.grow(request, row.start + steps + 1)
+        row.start += steps
+        request.num_computed = row.start
+        if request.first_token_time is None:
+            request.first_token_time = stretch.ends[0]
+        request.num_output += steps
+        if self.scheduler.axes.delivery == "token":
+            request.num_delivered += steps
 
     def _fork(self, parent: Request, now: float) -> None:
         """The prompt is computed: its other samples start from the same blocks."""
@@ -270,7 +313,8 @@ class Engine:
             request.output.append(token)
         if margin is not None:
             request.margins.append(margin)
-        request.first_token_time = now if request.first_token_time is None else request.first_token_time
+        if request.first_token_time is None:
+            request.first_token_time = now
         request.last_token_time = now
         if self.scheduler.axes.delivery == "token":
             request.num_delivered += 1
@@ -280,10 +324,11 @@ class Engine:
             self._end(request, reason, now, "finished", request.num_output)
 
     def _stop_reason(self, request: Request, token: int | None) -> str | None:
-        if token is not None and token in request.sampling.stop_token_ids:
-            return "stop"
-        if token is not None and token in self.eos_token_ids and not request.sampling.ignore_eos:
-            return "stop"
+        if token is not None:
+            if token in request.sampling.stop_token_ids:
+                return "stop"
+            if token in self.eos_token_ids and not request.sampling.ignore_eos:
+                return "stop"
         return "length" if request.num_output >= request.sampling.max_tokens else None
 
     def _end(self, request: Request, reason: str, now: float, kind: str, value: int = 0, note: str = "") -> None:
@@ -319,6 +364,8 @@ class Engine:
             free=counts.free,
             used=counts.used,
             cached=counts.cached,
+            flops=flight.result.flops,
+            bytes=flight.result.bytes,
         )
         self._events = []
         return step

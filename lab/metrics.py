@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import accumulate
+from operator import sub
 from pathlib import Path
 from typing import Any
 
 from lab.errors import BadPolicy
 from lab.numbers import real
-from lab.trace import RunTrace
+from lab.trace import RunTrace, StepTrace
 
 SLO_NAMES = ("ttft", "tpot", "e2e", "itl")
 
@@ -39,6 +43,23 @@ class Distribution:
         if not ordered:
             return cls()
         return cls(sum(ordered) / len(ordered), *(percentile(ordered, q) for q in (0.5, 0.95, 0.99)))
+
+    @classmethod
+    def weighted(cls, counts: dict[float, int]) -> Distribution:
+        """Summarise values that each occur `counts[value]` times."""
+        ordered, total = sorted(counts), sum(counts.values())
+        if not total:
+            return cls()
+        upto = list(accumulate(counts[value] for value in ordered))
+        mean = sum(value * count for value, count in counts.items()) / total
+
+        def quantile(q: float) -> float:
+            place = q * (total - 1)
+            low = int(place)
+            a, b = (ordered[bisect_right(upto, index)] for index in (low, min(low + 1, total - 1)))
+            return a + (b - a) * (place - low)
+
+        return cls(mean, *(quantile(q) for q in (0.5, 0.95, 0.99)))
 
 
 def percentile(ordered: Sequence[float], q: float) -> float:
@@ -106,25 +127,46 @@ class RequestTimes:
 
 def request_times(trace: RunTrace) -> dict[int, RequestTimes]:
     """Walk the trace once and collect each request's times, by id."""
-    times = {
+    times = _no_times(trace)
+    for entry in trace.entries():
+        _take_times(times, entry)
+    _take_deliveries(times, trace)
+    return times
+
+
+def _no_times(trace: RunTrace) -> dict[int, RequestTimes]:
+    return {
         info.id: RequestTimes(info.id, info.arrival_time, finish_reason=info.finish_reason)
         for info in trace.requests.values()
     }
-    for step in trace:
-        for row in step.rows:
-            request = times[row.request]
-            if request.admitted is None:
-                request.admitted = step.start
-            if row.sampled:
-                request.tokens.append(step.end)
-            if row.token is not None:
-                request.output.append(row.token)
-            if row.margin is not None:
-                request.margins.append(row.margin)
+
+
+def _take_times(times: dict[int, RequestTimes], entry: StepTrace) -> None:
+    ends = (entry.end,) if entry.stretch is None else entry.stretch.ends
+    for id, _, _, _, sampled, token, margin in entry.rows:
+        request = times[id]
+        if request.admitted is None:
+            request.admitted = entry.start
+        if sampled:
+            request.tokens += ends
+        if token is not None:
+            request.output.append(token)
+        if margin is not None:
+            request.margins.append(margin)
+
+
+def _take_deliveries(times: dict[int, RequestTimes], trace: RunTrace) -> None:
     for event in trace.events():
         if event.kind == "delivered":
             times[event.request].delivered, times[event.request].held_back = event.time, event.value
-    return times
+
+
+def _gaps(done: Iterable[RequestTimes]) -> Counter[float]:
+    """How often each gap between two tokens occurs; requests that decode together share most of theirs."""
+    gaps: Counter[float] = Counter()
+    for times in done:
+        gaps.update(map(sub, times.tokens[1:], times.tokens))
+    return gaps
 
 
 @dataclass(slots=True)
@@ -157,8 +199,9 @@ class Report:
     preemptions: int = 0
     steps: int = 0
     mean_batch: float = 0.0  # requests computed per step, finished ones not counted
-    mfu: float | None = None  # share of peak FLOP/s; None where no peak is known
-    mbu: float | None = None  # share of peak memory bandwidth; None where no peak is known
+    mfu: float | None = None  # share of the peak FLOP/s while steps ran; None where no peak is known
+    mbu: float | None = None  # share of the peak bandwidth while steps ran; None where no peak is known
+    peak_source: str | None = None  # whose peaks these are
     utilisation: float = 0.0  # share of the duration in which a step was in flight
     clock: str = ""
     measured: bool = True  # False: step times come from a model of a machine
@@ -176,11 +219,12 @@ class Report:
             raise BadPolicy(f"SLO on {', '.join(unknown)}; there are {', '.join(SLO_NAMES)} (seconds)")
         for name, limit in slo.items():
             real(limit, f"an SLO on {name} (s) of")
-        report = cls(trace=trace, times=request_times(trace), slo=slo, axes=trace.meta.get("axes", {}))
+        report = cls(trace=trace, times=_no_times(trace), slo=slo, axes=trace.meta.get("axes", {}))
         report.clock = trace.meta.get("clock", "")
+        report.peak_source = trace.meta.get("peak_source")
         report.measured = trace.meta.get("measured", True)
+        report._walk()
         report._latency()
-        report._work()
         report.tokens_sha256 = digest(report.times)
         return report
 
@@ -191,8 +235,6 @@ class Report:
         self.refused = {info.id: info.error or "" for info in infos if info.finish_reason == "refused"}
         if not self.times or not len(self.trace):
             return
-        first = min(times.arrival for times in self.times.values())
-        self.duration_s = self.trace[-1].end - first
         self.output_tokens = sum(len(times.tokens) for times in self.times.values())
         prompts = sum(self.trace.requests[times.id].num_prompt for times in done)
         outputs = sum(len(times.tokens) for times in done)
@@ -202,7 +244,7 @@ class Report:
         self.requests_per_s = len(done) * per_second
         self.ttft_s = Distribution.of(times.ttft for times in done)
         self.tpot_s = Distribution.of(times.tpot for times in done if times.tpot is not None)
-        self.itl_s = Distribution.of(gap for times in done for gap in times.gaps)
+        self.itl_s = Distribution.weighted(_gaps(done))
         self.e2e_s = Distribution.of(times.e2e for times in done)
         self.queueing_s = Distribution.of(
             times.admitted - times.arrival for times in done if times.admitted is not None
@@ -210,26 +252,45 @@ class Report:
         if self.slo:
             self.goodput_rps = sum(times.meets(self.slo) for times in done) * per_second
 
-    def _work(self) -> None:
-        busy, rows, waste = 0.0, 0, []
-        for step in self.trace:
-            self.steps += 1
-            self.computed_tokens += step.computed
-            self.padded_tokens += step.padded
+    def _walk(self) -> None:
+        """One pass over the trace: everybody's times, and the work done."""
+        if self.times and len(self.trace):
+            self.duration_s = self.trace[-1].end - min(times.arrival for times in self.times.values())
+        busy, rows, waste, with_slots, flops, moved = 0.0, 0, 0.0, 0, 0.0, 0.0
+        for step in self.trace.entries():
+            _take_times(self.times, step)
+            repeat, carried = step.repeat, step.carried
+            self.steps += repeat
+            self.computed_tokens += step.computed * repeat
+            self.padded_tokens += step.padded * repeat
             self.recomputed_tokens += step.recomputed
-            self.wasted_slots += step.carried
-            self.peak_blocks = max(self.peak_blocks, step.slots // self.trace.meta.get("block_size", 1))
+            self.wasted_slots += carried * repeat
             busy += step.end - step.start
-            rows += len(step.rows) - step.carried
-            if step.slots:
-                waste.append(1 - step.resident / step.slots)
+            rows += (len(step.rows) - carried) * repeat
+            flops, moved = flops + step.flops, moved + step.bytes
+            most = step.slots
+            for slots, resident in step.occupancy():
+                most = max(most, slots)
+                if slots:
+                    waste += 1 - resident / slots
+                    with_slots += 1
+            self.peak_blocks = max(self.peak_blocks, most // self.trace.meta.get("block_size", 1))
         for event in self.trace.events():
             self.cached_tokens += event.value if event.kind == "admitted" else 0
             self.dropped_tokens += event.value if event.kind == "preempted" else 0
             self.preemptions += event.kind == "preempted"
-        self.kv_waste = sum(waste) / len(waste) if waste else None
+        _take_deliveries(self.times, self.trace)
+        self.kv_waste = waste / with_slots if with_slots else None
         self.mean_batch = rows / self.steps if self.steps else 0.0
+        busy = min(busy, self.duration_s)  # several lanes overlap
+        self.mfu = self._share(flops, "peak_flops", busy)
+        self.mbu = self._share(moved, "peak_bytes_per_s", busy)
         self.utilisation = min(1.0, busy / self.duration_s) if self.duration_s else 0.0
+
+    def _share(self, amount: float, peak: str, seconds: float) -> float | None:
+        """`amount` over what the machine could have done in `seconds`; None where either is unknown."""
+        possible = seconds * (self.trace.meta.get(peak) or 0.0)
+        return amount / possible if amount and possible else None
 
     @property
     def outputs(self) -> dict[int, list[int]]:
@@ -288,6 +349,8 @@ ROWS: tuple[tuple[str, Any], ...] = (
     ("preemptions", lambda r: f"{r.preemptions}"),
     ("peak blocks", lambda r: f"{r.peak_blocks}"),
     ("busy", lambda r: f"{100 * r.utilisation:.0f} %"),
+    ("MFU", lambda r: "–" if r.mfu is None else f"{100 * r.mfu:.1f} %"),
+    ("MBU", lambda r: "–" if r.mbu is None else f"{100 * r.mbu:.1f} %"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,13 +38,15 @@ class BlockCopy:
 class StepPlan:
     """The rows of one step. `attention` is "packed" (ragged, no padding) or "padded" (a real rectangle).
 
-    `repeat` > 1 lets a pricing runner advance that many identical decode steps at once.
+    `repeat` > 1 lets a pricing runner advance up to that many identical decode steps in one go (a stretch), the last
+    of them being the first that ends `until` seconds or more after the start.
     """
 
     rows: list[Row]
     attention: str = "packed"
     copies: list[BlockCopy] = field(default_factory=list)
     repeat: int = 1
+    until: float | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -61,13 +64,18 @@ class StepResult:
     """One entry per row, None where the row does not sample (or where tokens are only priced).
 
     `margins` are the differences of the two largest logits, by which `compare` tells a tie from an error.
-    `seconds` is measured by a real runner and modelled by a pricing one.
+    `seconds` is measured by a real runner and modelled by a pricing one. `flops` and `bytes` are the operations and
+    the memory traffic of the plan (0: unknown). For a stretch they are sums, and `ends` are the seconds after which
+    each of the steps carried out was over; a single step has none.
     """
 
     tokens: list[int | None]
     margins: list[float | None]
     seconds: float
     modelled: bool = False
+    flops: float = 0.0
+    bytes: float = 0.0
+    ends: Sequence[float] | None = None
 
 
 class Runner(Protocol):

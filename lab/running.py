@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab import axes as axis_specs
-from lab.clock import Driver, make_clock
+from lab.clock import Clock, Driver, make_clock
+from lab.concurrent import LaneDriver, SharedTime, ThreadDevice
 from lab.engine import Engine
 from lab.errors import BadPolicy, BadWorkload
+from lab.lanes import make_lanes
 from lab.memory.hash_cache import HashCache
 from lab.memory.paged import PagedMemory
 from lab.memory.protocol import Memory
@@ -72,7 +74,10 @@ def build_engine(
     """
     policies = build_axes(**axes)
     if blocks is None:
-        blocks = _enough_blocks(requests or [], memory, prefix_cache, block_size, model.max_context)
+        if hasattr(model, "default_blocks"):
+            blocks = model.default_blocks(block_size)
+        else:
+            blocks = _enough_blocks(requests or [], memory, prefix_cache, block_size, model.max_context)
     if host_blocks is not None and not policies.preemption.on_host:
         raise BadPolicy(f"{host_blocks} host blocks, and {policies.preemption.name} preemption uses none: choose swap")
     host_blocks = (blocks if host_blocks is None else host_blocks) if policies.preemption.on_host else 0
@@ -92,6 +97,13 @@ def build_engine(
         "num_blocks": blocks,
         "block_size": block_size,
     }
+    peaks = model.peaks() if hasattr(model, "peaks") else None
+    if peaks is not None:
+        engine.trace.meta |= {
+            "peak_flops": peaks.flops,
+            "peak_bytes_per_s": peaks.bytes_per_s,
+            "peak_source": peaks.source,
+        }
     return engine
 
 
@@ -141,13 +153,15 @@ def run(
     slo: dict[str, float] | None = None,
     clock: str | None = None,
     check: bool = False,
+    lanes: str = "one",
     **options: Any,
 ) -> Report:
     """Run every request of `work` and report. Options are those of `build_engine` and `build_axes`.
 
     clock "wall" waits for arrivals in real time (the default); "virtual" jumps over the waiting, and is the
-    default for priced models. `check` recounts all blocks after every step. A request that can never fit is
-    refused and reported; the others go on.
+    default for priced models. `check` recounts all blocks after every step. `lanes` other than "one" keep several
+    steps in flight at once ("split:2", "phases", see lab.lanes): on threads or streams, or sharing a simulated
+    device. A request that can never fit is refused and reported; the others go on.
     """
     work = with_rate(work, model)
     requests = work.requests(model)
@@ -161,9 +175,23 @@ def run(
         "workload": work.name,
         "rate": work.rate,
     }
+    driver = Driver(engine, requests, timer, leaps=True) if lanes == "one" else None
+    if driver is None:
+        driver = _lane_driver(engine, requests, timer, lanes, model)
     with _live_sessions_paused():
-        trace = Driver(engine, requests, timer).run()
+        trace = driver.run()
     return Report.from_trace(trace, slo)
+
+
+def _lane_driver(engine: Engine, requests: list[Request], timer: Clock, lanes: str, model: Any) -> LaneDriver:
+    """Lanes on threads when the wall clock measures a real model, on a shared simulated device otherwise."""
+    made = make_lanes(lanes)
+    engine.trace.meta["axes"]["lanes"] = lanes
+    if timer.name == "wall" and not hasattr(model, "price"):
+        surroundings = getattr(model, "lane", None)
+        around = (lambda lane: nullcontext()) if surroundings is None else (lambda lane: surroundings(lane, len(made)))
+        return LaneDriver(engine, requests, timer, made, ThreadDevice(engine, timer, len(made), around))
+    return LaneDriver(engine, requests, timer, made, SharedTime(engine, timer))
 
 
 def _live_sessions_paused() -> AbstractContextManager[None]:

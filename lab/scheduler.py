@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from lab.batching.protocol import Admission, Batching, QueueView
 from lab.chunking import Chunking, StepView
 from lab.errors import BadPolicy
+from lab.lanes import Lane
 from lab.memory.protocol import Memory
 from lab.ordering.protocol import Ordering
 from lab.ordering.queue import WaitingQueue
@@ -24,6 +25,8 @@ from lab.prediction import Prediction
 from lab.preemption import Preemption
 from lab.request import Request
 from lab.trace import StepTrace
+
+FOREVER = 1 << 30  # steps
 
 
 @dataclass(slots=True)
@@ -74,10 +77,11 @@ class _Step:
 
     def share(self, request: Request) -> int:
         """Tokens of `request` that still fit into the step."""
-        return request.remaining if self.left is None else min(request.remaining, self.left)
+        wanted = request.remaining
+        return wanted if self.left is None or wanted <= self.left else self.left
 
     def add(self, request: Request, count: int) -> None:
-        self.rows[request.id] = Row(request, request.num_computed, count, samples=count == request.remaining)
+        self.rows[request.id] = Row(request, request.num_computed, count, count == request.remaining)
         if self.left is not None:
             self.left -= count
 
@@ -158,20 +162,28 @@ class Scheduler:
         return self.axes.batching, self.axes.chunking, self.axes.ordering, self.axes.preemption
 
     def observe(self, step: StepTrace) -> None:
-        """Show a step that has been carried out to every policy that learns, and to the prediction."""
-        for learner in (*self._policies, self.predict):
+        """Show a step that has been carried out to every policy that learns, and to the prediction.
+
+        A stretch is made only where no policy asks for predictions, so these may miss it.
+        """
+        for learner in self._policies if step.stretch else (*self._policies, self.predict):
             if hasattr(learner, "observe"):
                 learner.observe(step)
 
     # -- one step ------------------------------------------------------------------------------------------
-    def schedule(self, now: float, more_expected: bool) -> Schedule:
-        """Plan the next step over the requests that are not in flight."""
+    def schedule(self, now: float, more_expected: bool, lane: Lane | None = None, stretches: bool = False) -> Schedule:
+        """Plan the next step over the requests that are not in flight, of one lane if there are several.
+
+        With `stretches` the plan's `repeat` says how often it may be carried out if nobody arrives.
+        """
         wait = self.waiting
         queue = QueueView(now, len(wait), wait.oldest_arrival, len(self.running), more_expected, wait.newest_arrival)
         admission = self.axes.batching.admit(queue)
+        if lane is not None:
+            admission = admission._replace(slots=lane.slots(admission.slots, self.running))
         decodes, prompts = [], []
         for request in self.running:
-            if not request.in_flight:
+            if not request.in_flight and (lane is None or lane.takes(request)):
                 (decodes if request.remaining == 1 else prompts).append(request)
         view = StepView(now, decodes, prompts, self.predict, min(admission.slots, queue.waiting))
         step = _Step(self.axes.chunking.budget(view))
@@ -185,12 +197,60 @@ class Scheduler:
             self._fill(step, decodes, out)
             self._fill(step, prompts, out)
             self._admit(step, admission, now, out)
+        for request, _ in out.admitted if lane is not None else ():
+            lane.admitted(request)
         if step.rows:
             out.plan = self._shape(list(step.rows.values()))
             out.plan.copies = self.memory.take_copies()
+            if stretches and not out.preempted:
+                out.plan.repeat = self.stable_for(out.plan, admission.slots > len(out.admitted))
         else:
             out.wake_at = admission.wake_at
         return out
+
+    def stable_for(self, plan: StepPlan, seats_free: bool) -> int:
+        """How many times `plan`, just made, would be made again if nobody arrives: 1 unless every axis is steady.
+
+        All who run decode, up to the first last token, and take no blocks but free ones. `steady` on a policy says
+        that its answer does not change meanwhile and that it need not see each of these steps. Whoever waits must
+        keep waiting: no seat is free, or the first in an unchanging order finds no room, which only gets less.
+        """
+        if plan.copies or len(plan.rows) != len(self.running) + len(self.carried):
+            return 1
+        axes = self.axes
+        if not (getattr(axes.batching, "steady", False) and getattr(axes.chunking, "steady", False)):
+            return 1
+        if hasattr(axes.ordering, "observe") or hasattr(axes.preemption, "observe"):
+            return 1
+        unchanging = axes.ordering.static and not hasattr(axes.ordering, "max_wait") and self.memory.steady
+        if self.waiting and seats_free and not unchanging:
+            return 1
+        steps = FOREVER
+        for row in plan.rows:
+            request = row.request
+            if row.num_tokens:
+                if row.num_tokens > 1 or not row.samples or request.num_computed < request.high_water:
+                    return 1
+                if request.sampling.n > 1 and not request.num_output:
+                    return 1
+                steps = min(steps, request.sampling.max_tokens - request.num_output)
+        return self._within_free(plan, steps)
+
+    def _within_free(self, plan: StepPlan, steps: int) -> int:
+        """Most of `steps` repetitions whose further blocks are free now (a cache's blocks are evicted step by step)."""
+        blocks_for, free = self.memory.blocks_for, self.memory.counts().free
+        tables = [(row.request.num_computed, len(row.request.block_table)) for row in plan.rows if row.num_tokens]
+
+        def fits(count: int) -> bool:
+            return sum(max(0, blocks_for(start + count) - held) for start, held in tables) <= free
+
+        if steps == 1 or fits(steps):
+            return steps
+        low, high = 1, steps  # fits(low), not fits(high)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
 
     def _fill(self, step: _Step, requests: Iterable[Request], out: Schedule) -> None:
         """Give each running request its share of the budget, preempting others where a block is missing."""

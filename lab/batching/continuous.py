@@ -42,6 +42,11 @@ class Continuous:
         control = "" if self.control is None else f":{describe(self.control)}"
         return f"{self.name}:{self.max_running}{control}"
 
+    @property
+    def steady(self) -> bool:
+        """Without a controller the number of seats never changes."""
+        return self.control is None
+
     def admit(self, view: QueueView) -> Admission:
         """Fill up to `max_running`, or to less, or later, where a controller says so."""
         if self.control is None or not view.waiting:

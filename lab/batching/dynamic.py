@@ -51,6 +51,11 @@ class Dynamic:
         """`dynamic:8:fixed:0.002`."""
         return f"{self.name}:{self.max_batch}:{describe(self.control)}"
 
+    @property
+    def steady(self) -> bool:
+        """Nobody joins while a batch runs; but a controller that learns wants to see its steps."""
+        return not hasattr(self.control, "observe")
+
     def admit(self, view: QueueView) -> Admission:
         """Nobody while a batch runs; then everybody who fits, or a time to ask again."""
         if view.running or not view.waiting:

@@ -32,7 +32,11 @@ class Admission(NamedTuple):
 
 
 class Batching(Protocol):
-    """One policy, stateless or fed through `observe(step)`; `reset()`, if it has one, begins a new run."""
+    """One policy, stateless or fed through `observe(step)`; `reset()`, if it has one, begins a new run.
+
+    `steady`, if it has it and it is true, promises that `admit` gives the same slots as long as the same requests run
+    and wait, and that `observe` need not see every one of such steps: a simulation may then take many at once.
+    """
 
     name: str
     attention: str  # kernel it is used with by default: "padded" or "packed"

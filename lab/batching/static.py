@@ -25,6 +25,7 @@ class Static:
     delivery = "batch"
     carries_finished = True
     admits_together = True
+    steady = True
 
     def __init__(self, max_batch: int = 8, bucket: int | None = None):
         self.max_batch = whole(max_batch, "static batching with max_batch")

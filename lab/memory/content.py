@@ -12,9 +12,12 @@ def block_contents(request: Request, block_size: int, num_blocks: int) -> list[t
     """Contents of the request's first `num_blocks` full blocks, computed once and kept on the request.
 
     A request without text has content only where `block_keys` say what its prompt shares (one key per
-    `key_size` tokens, `key_size` a multiple of `block_size`); the list is shorter then.
+    `key_size` tokens, `key_size` a multiple of `block_size`); and output that was only priced has none. The list is
+    shorter then.
     """
     contents = request.contents
+    if request.prompt is not None:
+        num_blocks = min(num_blocks, (request.num_prompt + len(request.output)) // block_size)
     if len(contents) < num_blocks:
         if request.prompt is None:
             _from_keys(request, block_size, num_blocks)

@@ -29,6 +29,7 @@ class PagedMemory:
     """Implements Memory over `num_blocks` device blocks and `num_host_blocks` host blocks."""
 
     name = "paged"
+    grows = True
 
     def __init__(
         self, num_blocks: int, block_size: int = 16, cache: PrefixCache | None = None, num_host_blocks: int = 0
@@ -40,6 +41,11 @@ class PagedMemory:
         self._copies: list[BlockCopy] = []
         self._shown: dict[int, int] = {}  # request -> full blocks already offered to the cache
         self._matches: dict[int, tuple[int, list[int]]] = {}  # request -> cache version, match
+
+    @property
+    def steady(self) -> bool:
+        """Whoever finds no room now finds none while others only grow; a cache may come to hold his beginning."""
+        return self.cache is None
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that `num_tokens` tokens occupy."""
@@ -138,9 +144,11 @@ class PagedMemory:
 
     def committed(self, request: Request) -> None:
         """Offer newly filled blocks to the prefix cache, and use its copy where it had the same content already."""
+        if self.cache is None:
+            return
         full = request.num_computed // self.block_size
         shown = self._shown.get(request.id, 0)
-        if self.cache is None or full <= shown:
+        if full <= shown:
             return
         self._shown[request.id] = full
         contents = block_contents(request, self.block_size, full)

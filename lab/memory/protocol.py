@@ -25,6 +25,8 @@ class Memory(Protocol):
 
     num_blocks: int
     block_size: int
+    steady: bool  # a request that cannot be admitted now cannot be until somebody leaves
+    grows: bool  # a running request takes blocks as it needs them; false: all were taken at admission
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that `num_tokens` tokens occupy."""

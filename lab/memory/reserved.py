@@ -27,6 +27,8 @@ class ReservedMemory:
     """Implements Memory by first fit over `num_blocks` blocks; a table is a run of neighbouring ids."""
 
     name = "reserved"
+    grows = False
+    steady = True  # whoever finds no hole now finds none until somebody leaves
 
     def __init__(self, num_blocks: int, block_size: int = 16, kind: str = "max", max_context: int = 2048):
         if kind not in KINDS:

@@ -17,6 +17,12 @@ class PricedRunner:
 
     price: Callable[[StepPlan], float]
     inner: Any = None
+    same_price: bool = False  # whoever made the price promises that a step that repeats costs the same each time
+
+    @property
+    def stretches(self) -> bool:
+        """Steps that repeat can be charged at once."""
+        return self.same_price and self.inner is None
 
     def check(self, request: Request) -> None:
         """Raise BadRequest for what the inner runner could never compute."""
@@ -27,9 +33,24 @@ class PricedRunner:
         """Compute (or skip) the plan and report the modelled seconds."""
         if self.inner is None:
             nothing: list[None] = [None] * len(plan.rows)
-            return StepResult(list(nothing), list(nothing), self.price(plan), modelled=True)
+            seconds = self.price(plan)
+            if plan.repeat == 1:
+                return StepResult(list(nothing), list(nothing), seconds, modelled=True)
+            ends = repeated(seconds, plan.repeat, plan.until)
+            return StepResult(list(nothing), list(nothing), ends[-1], modelled=True, ends=ends)
         result = self.inner.run(plan)
         return StepResult(result.tokens, result.margins, self.price(plan), modelled=True)
+
+
+def repeated(seconds: float, most: int, until: float | None) -> list[float]:
+    """Ends of up to `most` equal steps, the last of them the first that ends at `until` or later."""
+    ends, now = [], 0.0
+    for _ in range(most):
+        now += seconds
+        ends.append(now)
+        if until is not None and now >= until:
+            break
+    return ends
 
 
 @dataclass(slots=True)
@@ -69,4 +90,4 @@ class Priced:
     def runner(self, num_blocks: int, block_size: int, **options: Any) -> PricedRunner:
         """A runner over `num_blocks` blocks of `block_size` tokens."""
         inner = None if self.model is None else self.model.runner(num_blocks, block_size, **options)
-        return PricedRunner(self.price, inner)
+        return PricedRunner(self.price, inner, same_price=type(self).price is Priced.price)
