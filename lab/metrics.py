@@ -11,63 +11,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from itertools import accumulate
 from operator import sub
 from pathlib import Path
 from typing import Any
 
+from lab.distribution import Distribution as Distribution
+from lab.distribution import percentile as percentile
 from lab.errors import BadPolicy
 from lab.numbers import real
+from lab.summary import summary_table
 from lab.trace import RunTrace, StepTrace
 
 SLO_NAMES = ("ttft", "tpot", "e2e", "itl")
-
-
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """Mean and percentiles (linear interpolation) in the unit of the values; None where there are none."""
-
-    mean: float | None = None
-    p50: float | None = None
-    p95: float | None = None
-    p99: float | None = None
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Distribution:
-        """Summarise `values`."""
-        ordered = sorted(values)
-        if not ordered:
-            return cls()
-        return cls(sum(ordered) / len(ordered), *(percentile(ordered, q) for q in (0.5, 0.95, 0.99)))
-
-    @classmethod
-    def weighted(cls, counts: dict[float, int]) -> Distribution:
-        """Summarise values that each occur `counts[value]` times."""
-        ordered, total = sorted(counts), sum(counts.values())
-        if not total:
-            return cls()
-        upto = list(accumulate(counts[value] for value in ordered))
-        mean = sum(value * count for value, count in counts.items()) / total
-
-        def quantile(q: float) -> float:
-            place = q * (total - 1)
-            low = int(place)
-            a, b = (ordered[bisect_right(upto, index)] for index in (low, min(low + 1, total - 1)))
-            return a + (b - a) * (place - low)
-
-        return cls(mean, *(quantile(q) for q in (0.5, 0.95, 0.99)))
-
-
-def percentile(ordered: Sequence[float], q: float) -> float:
-    """The q-quantile (0 to 1) of sorted values, interpolated linearly between neighbours."""
-    place = q * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 @dataclass(slots=True)
@@ -327,50 +285,3 @@ def digest(times: dict[int, RequestTimes]) -> str | None:
         return None
     text = json.dumps([[request, times[request].output] for request in sorted(times)])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _seconds(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f} s" if value < 10 else f"{value:.1f} s"
-
-
-ROWS: tuple[tuple[str, Any], ...] = (
-    ("output tokens/s", lambda r: f"{r.output_tokens_per_s:.1f}"),
-    ("TTFT p50", lambda r: _seconds(r.ttft_s.p50)),
-    ("TTFT p95", lambda r: _seconds(r.ttft_s.p95)),
-    ("TPOT p50", lambda r: _seconds(r.tpot_s.p50)),
-    ("ITL p95", lambda r: _seconds(r.itl_s.p95)),
-    ("end-to-end p50", lambda r: _seconds(r.e2e_s.p50)),
-    ("requests finished", lambda r: f"{r.finished} of {r.requests}"),
-    ("steps", lambda r: f"{r.steps}"),
-    ("requests per step", lambda r: f"{r.mean_batch:.2f}"),
-    ("tokens computed", lambda r: f"{r.computed_tokens}"),
-    ("tokens padded", lambda r: f"{r.padded_tokens}"),
-    ("wasted slots", lambda r: f"{r.wasted_slots}"),
-    ("preemptions", lambda r: f"{r.preemptions}"),
-    ("peak blocks", lambda r: f"{r.peak_blocks}"),
-    ("busy", lambda r: f"{100 * r.utilisation:.0f} %"),
-    ("MFU", lambda r: "–" if r.mfu is None else f"{100 * r.mfu:.1f} %"),
-    ("MBU", lambda r: "–" if r.mbu is None else f"{100 * r.mbu:.1f} %"),
-)
-
-
-def summary_table(reports: dict[str, Report], extra: dict[str, dict[str, str]] | None = None) -> str:
-    """Metrics down, runs across. `extra` adds rows: label -> {run name: text}."""
-    names = list(reports)
-    lines = [("", *names)]
-    lines += [(label, *(show(report) for report in reports.values())) for label, show in ROWS]
-    lines += [(label, *(cells.get(name, "") for name in names)) for label, cells in (extra or {}).items()]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(names) + 1)]
-    text = [
-        "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
-        for line in lines
-    ]
-    for name, report in reports.items():
-        for request, why in list(report.refused.items())[:3]:
-            text.append(f"refused ({name}): {why or f'request {request}'}")
-        if len(report.refused) > 3:
-            text.append(f"refused ({name}): {len(report.refused) - 3} more")
-    clocks = {
-        ("measured" if report.measured else "simulated") + f" ({report.clock} clock)" for report in reports.values()
-    }
-    return "\n".join([*text, "times: " + ", ".join(sorted(clocks))])

@@ -246,3 +246,31 @@ def test_summary_names_the_clock_and_every_run() -> None:
     assert lines[0].split() == ["one", "other"] and "times: measured (virtual clock)" in lines[-1]
     assert any(line.startswith("tokens padded") and line.split()[-2:] == ["7", "7"] for line in lines)
     assert len({len(line) for line in lines[:-2]}) == 1  # columns line up
+
+
+def test_weighted_percentiles_are_those_of_the_repeated_values() -> None:
+    draw = random.Random(4)
+    counts = {draw.uniform(0, 9): draw.randint(1, 7) for _ in range(40)}
+    plain = Distribution.of([value for value, count in counts.items() for _ in range(count)])
+    weighted = Distribution.weighted(counts)
+    for name in ("mean", "p50", "p95", "p99"):
+        assert getattr(weighted, name) == pytest.approx(getattr(plain, name), rel=1e-12)
+    assert Distribution.weighted({}) == Distribution()
+
+
+def test_mfu_and_mbu_are_shares_of_the_peaks_while_steps_ran() -> None:
+    trace = RunTrace(meta={"peak_flops": 100.0, "peak_bytes_per_s": 50.0, "peak_source": "made up"})
+    trace.requests[0] = RequestInfo(0, 0.0, 4, 2, finish_reason="length")
+    rows = [RowTrace(0, 0, 4, 0, True, None)]
+    trace.append(StepTrace(0, 1.0, 3.0, "packed", rows, [], 0, 1, 9, 1, 0, flops=60.0, bytes=20.0))
+    trace.append(StepTrace(1, 5.0, 7.0, "packed", rows, [], 0, 1, 9, 1, 0, flops=20.0, bytes=20.0))
+    report = Report.from_trace(trace)
+    assert report.mfu == pytest.approx(80 / (4 * 100))  # two steps of two seconds each
+    assert report.mbu == pytest.approx(40 / (4 * 50))
+    assert report.utilisation == pytest.approx(4 / 7)
+    assert report.peak_source == "made up"
+    assert "MFU" in summary_table({"a": report}) and "20.0 %" in summary_table({"a": report})
+    trace.meta.clear()
+    unknown = Report.from_trace(trace)
+    assert unknown.mfu is None and unknown.mbu is None
+    assert "MFU" not in summary_table({"a": unknown})
