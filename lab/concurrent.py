@@ -99,10 +99,10 @@ class LaneDriver:
 class SharedTime:
     """Virtual time on a device that all flights share. A runner that has no `demand` wants all of it."""
 
-    def __init__(self, engine: Engine, clock: Clock, fractions: Sequence[float] = ()):
+    def __init__(self, engine: Engine, clock: Clock, lanes: Sequence[Lane]):
         from lab.simulation.lanes import SharedDevice
 
-        self._engine, self._clock, self._fractions = engine, clock, fractions
+        self._engine, self._clock, self._lanes = engine, clock, lanes
         self._shared = SharedDevice()
 
     def start(self, lane: int, flight: Flight, now: float) -> None:
@@ -112,7 +112,7 @@ class SharedTime:
         seconds = self._engine.execute(flight).seconds
         demand = getattr(self._engine.runner, "demand", None)
         wants = Demand(seconds, 1.0, 1.0) if demand is None else demand(flight.plan)
-        self._shared.start(lane, wants, now, self._fractions[lane] if self._fractions else 1.0)
+        self._shared.start(lane, wants, now, self._lanes[lane].fraction)
 
     def wait(self, until: float) -> list[int]:
         """Jump to the next end, or to `until` if that is sooner."""

@@ -2,6 +2,7 @@
 
     split:2   every request belongs to one of two lanes for life, dealt out as they are admitted
     phases    prompts are computed in one lane, and whoever decodes moves to the other
+    phases:F  the same, the lane of decodes confined to the fraction F of the device's arithmetic, the other to the rest
 
 Only batching without rectangles can be split: a static batch is one batch.
 """
@@ -17,9 +18,10 @@ from lab.request import Request
 
 
 class Lane(Protocol):
-    """Which requests a flight may take."""
+    """Which requests a flight may take, and how much of the device's arithmetic it may use (1.0: all)."""
 
     name: str
+    fraction: float
 
     def takes(self, request: Request) -> bool:
         """True when this running request's next tokens are computed in this lane."""
@@ -39,6 +41,7 @@ class Share:
 
     def __init__(self, index: int, number: int, homes: dict[int, int]):
         self.name, self.index, self.number, self._homes = f"{index + 1} of {number}", index, number, homes
+        self.fraction = 1.0
 
     def takes(self, request: Request) -> bool:
         """True for those admitted here; a further sample belongs to its parent's lane."""
@@ -59,6 +62,9 @@ class Prefill:
 
     name = "prefill"
 
+    def __init__(self, fraction: float = 1.0):
+        self.fraction = fraction
+
     def takes(self, request: Request) -> bool:
         """True while more than the next token is missing, or the first token is."""
         return request.remaining > 1 or request.num_output == 0
@@ -76,6 +82,9 @@ class Decode:
 
     name = "decode"
 
+    def __init__(self, fraction: float = 1.0):
+        self.fraction = fraction
+
     def takes(self, request: Request) -> bool:
         """True once the first token is there and only the last one's keys and values are missing."""
         return request.remaining == 1 and request.num_output > 0
@@ -89,14 +98,26 @@ class Decode:
 
 
 def make_lanes(spec: str) -> list[Lane]:
-    """ "one", "split:N" or "phases". Raises BadPolicy for anything else."""
+    """ "one", "split:N", "phases" or "phases:F" with 0 < F < 1. Raises BadPolicy for anything else."""
     name, _, number = spec.partition(":")
     if name == "one" and not number:
         return make_lanes("split:1")
-    if name == "phases" and not number:
-        return [Decode(), Prefill()]
+    if name == "phases":
+        return _phases(spec, number)
     if name != "split" or not number.isdecimal():
-        raise BadPolicy(f"lanes {spec!r} are not known; there are one, split:N, phases")
+        raise BadPolicy(f"lanes {spec!r} are not known; there are one, split:N, phases, phases:F")
     count = whole(int(number), "a number of lanes of")
     homes: dict[int, int] = {}
     return [Share(index, count, homes) for index in range(count)]
+
+
+def _phases(spec: str, number: str) -> list[Lane]:
+    if not number:
+        return [Decode(), Prefill()]
+    try:
+        fraction = float(number)
+    except ValueError:
+        fraction = 0.0
+    if not 0 < fraction < 1:
+        raise BadPolicy(f"lanes {spec!r}: the fraction of the decodes must be above 0 and below 1")
+    return [Decode(fraction), Prefill(1 - fraction)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from lab import axes as axis_specs
 from lab.clock import Clock, Driver, make_clock
-from lab.concurrent import LaneDriver, SharedTime, ThreadDevice
+from lab.concurrent import Device, LaneDriver, SharedTime, ThreadDevice
 from lab.engine import Engine
 from lab.errors import BadPolicy, BadWorkload
 from lab.lanes import make_lanes
@@ -188,10 +188,12 @@ def _lane_driver(engine: Engine, requests: list[Request], timer: Clock, lanes: s
     made = make_lanes(lanes)
     engine.trace.meta["axes"]["lanes"] = lanes
     if timer.name == "wall" and not hasattr(model, "price"):
-        surroundings = getattr(model, "lane", None)
-        around = (lambda lane: nullcontext()) if surroundings is None else (lambda lane: surroundings(lane, len(made)))
-        return LaneDriver(engine, requests, timer, made, ThreadDevice(engine, timer, len(made), around))
-    return LaneDriver(engine, requests, timer, made, SharedTime(engine, timer))
+        around = getattr(engine.runner, "lane", None)
+        surroundings = (lambda lane: around(lane, len(made), made[lane].fraction)) if around else nullcontext
+        device: Device = ThreadDevice(engine, timer, len(made), surroundings)
+    else:
+        device = SharedTime(engine, timer, made)
+    return LaneDriver(engine, requests, timer, made, device)
 
 
 def _live_sessions_paused() -> AbstractContextManager[None]:

@@ -42,7 +42,7 @@ def drive(lanes: str, seed: int, threads: bool = False, **options):
     engine.check_every_step = True
     clock = WallClock() if threads else VirtualClock()
     made = make_lanes(lanes)
-    device = ThreadDevice(engine, clock, len(made)) if threads else SharedTime(engine, clock)
+    device = ThreadDevice(engine, clock, len(made)) if threads else SharedTime(engine, clock, made)
     trace = LaneDriver(engine, work, clock, made, device).run()
     engine.check()
     return engine, trace
@@ -98,7 +98,7 @@ def test_shares_are_equal_when_all_seats_are_taken():
     work = [Request(index, None, SamplingParams(max_tokens=50), 0.0, num_prompt=4) for index in range(12)]
     engine = build_engine(lab.Priced(), work, batching="continuous:9")
     clock = VirtualClock()
-    driver = LaneDriver(engine, work, clock, make_lanes("split:2"), SharedTime(engine, clock))
+    driver = LaneDriver(engine, work, clock, (made := make_lanes("split:2")), SharedTime(engine, clock, made))
     driver.tick()
     sizes = sorted(len(flight.plan.rows) for flight in driver._flights.values()) + [
         len(step.rows) for step in engine.trace
@@ -152,7 +152,7 @@ def test_what_a_thread_raises_reaches_the_driver():
     assert not any(thread.is_alive() for thread in device._threads)
 
 
-@pytest.mark.parametrize("spec", ["two", "split", "split:0", "split:x", "phases:2", "one:1"])
+@pytest.mark.parametrize("spec", ["two", "split", "split:0", "split:x", "phases:2", "phases:x", "phases:0", "one:1"])
 def test_unknown_lanes_are_refused(spec):
     with pytest.raises(BadPolicy, match=r"lanes"):
         make_lanes(spec)
@@ -162,7 +162,7 @@ def test_a_rectangle_cannot_be_split():
     work = requests(0)
     engine = build_engine(HashModel(frozenset()), work, batching="static:4")
     with pytest.raises(BadPolicy, match="2 lanes with static batching"):
-        LaneDriver(engine, work, VirtualClock(), make_lanes("split:2"), SharedTime(engine, VirtualClock()))
+        LaneDriver(engine, work, VirtualClock(), make_lanes("split:2"), SharedTime(engine, VirtualClock(), ()))
 
 
 def test_priced_steps_that_say_nothing_of_their_needs_take_turns():
