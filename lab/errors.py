@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class LabError(Exception):
     """Base of every error this package raises on purpose."""
@@ -48,3 +51,17 @@ class ModelError(LabError):
 
 class EngineStopped(LabError):
     """The engine (or the session that drives it) no longer takes requests."""
+
+
+class UnknownName(BadPolicy):
+    """A device or model that no table holds; the message suggests those whose names are nearest."""
+
+    def __init__(self, kind: str, name: object, known: Iterable[str]):
+        self.kind, self.name, self.known = kind, name, sorted(known)
+        near = get_close_matches(str(name).lower(), self.known, n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(self.known)}"
+        super().__init__(f"{kind} {name!r} is not known; {hint}")
+
+
+class DoesNotFit(BadPolicy):
+    """A model's weights exceed the memory that a simulated device leaves for them."""
