@@ -39,6 +39,15 @@ def main(argv: list[str] | None = None) -> int:
     print("self-check: 8 chat prompts through the real model, three ways (about half a minute)", flush=True)
     text, agree = table()
     print(text)
+    print(_speed(), flush=True)
     verdict = "the tokens agree" if agree else "the tokens DIFFER: please report this with the output of doctor"
     print(f"{verdict}; {time.perf_counter() - began:.0f} s", flush=True)
     return 0 if agree else 1
+
+
+def _speed() -> str:
+    """A line on what this computer can do at best; measured once, in about three seconds, and kept."""
+    from lab.peaks import measure_peaks, this_machine
+
+    peaks = this_machine() or measure_peaks()
+    return f"at best {peaks.flops / 1e9:.0f} GFLOP/s and {peaks.bytes_per_s / 1e9:.1f} GB/s, {peaks.source}"

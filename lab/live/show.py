@@ -6,19 +6,24 @@ alt text; a terminal takes the table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lab.live.svg import to_svg
 
 
-def bundle(figure: Any, alt: str, table: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(data, metadata) of the output. `table` is text, or rows as dicts; without one the alt text stands alone."""
-    from lab.live.figures import template
+def bundle(figure: Any, alt: str = "", table: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(data, metadata) of the output. `table` is text, or rows as dicts; without one the alt text stands alone.
 
-    if not alt.strip():
+    Figures of `lab.live.figures` carry both; what is given here wins. Raises ValueError without an alt text.
+    """
+    from lab.live.figures import alt_of, arrange, template
+
+    own_alt, own_table = alt_of(figure)
+    alt, table = alt.strip() or own_alt, own_table if table is None else table
+    if not alt:
         raise ValueError("a picture needs an alt text: one or two sentences that say what it shows, with the numbers")
-    figure.update_layout(template=template())
+    figure = arrange(type(figure)(figure).update_layout(template=template(), meta=None))
     record = figure.to_plotly_json()
     title = record.get("layout", {}).get("title")
     heading = title.get("text") if isinstance(title, dict) else title
@@ -31,7 +36,7 @@ def bundle(figure: Any, alt: str, table: Any = None) -> tuple[dict[str, Any], di
     return data, {"image/svg+xml": {"alt": alt}}
 
 
-def show(figure: Any, *, alt: str, table: Any = None) -> None:
+def show(figure: Any, *, alt: str = "", table: Any = None) -> None:
     """Display `figure` (plotly) as described above; in a terminal, print its table."""
     data, metadata = bundle(figure, alt, table)
     try:
@@ -49,7 +54,7 @@ def as_text(table: Any) -> str:
     """Rows as an aligned text table; text as it is."""
     if table is None or isinstance(table, str):
         return table or ""
-    rows: Sequence[dict[str, Any]] = list(table)
+    rows: Sequence[Mapping[str, Any]] = list(table)
     if not rows:
         return ""
     names = list(dict.fromkeys(name for row in rows for name in row))

@@ -37,9 +37,26 @@ KINDS = (
     Kind("preempted", "preempted", "preempted", YELLOW, thin=True),
     Kind("held", "runs, but not in this step", "held", "#9aa0a6", hatched=True, thin=True),
     Kind("padding", "padding", "padding", VERMILLION, hatched=True),
+    Kind("cached", "found in the prefix cache", "from the cache", GREEN),
 )
 KIND = {kind.name: kind for kind in KINDS}
 CODE = {kind.name: code for code, kind in enumerate(KINDS)}
+
+#: Where a request's time goes (lab.live.split): the words for it, and the kind whose colour it has.
+PARTS = {
+    "queueing": ("queueing", "queue"),
+    "prefill": ("prefill", "prefill"),
+    "decode": ("decode", "decode"),
+    "stall": ("stalled", "held"),
+    "preemption": ("preempted, then computed again", "preempted"),
+    "delivery": ("waiting for delivery", "wasted"),
+}
+
+#: Requests in the block map take these in turn: Okabe and Ito's, and the same mixed half and half with white.
+OWNER_COLORS = (
+    *(SKY, ORANGE, PURPLE, BLUE, VERMILLION),
+    *("#AADAF4", "#F3CF80", "#E6BCD3", "#80B9D9", "#EBAF80"),
+)
 
 #: Policies in the order in which they are compared.
 POLICY_COLORS = (PURPLE, GREEN, BLUE, ORANGE, VERMILLION, SKY)

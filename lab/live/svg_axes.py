@@ -67,6 +67,13 @@ class Axis:
         margin = 0.04 * (high - low or abs(high) or 1.0)
         return (low if low == 0 else low - margin, high + margin)
 
+    @property
+    def crowded(self) -> bool:
+        """Names along the bottom that are too long to stand side by side."""
+        if self.vertical or self.categories is None or not self.shown:
+            return False
+        return max(6.6 * len(name) + 8 for name in self.categories) > abs(self.high - self.low) / len(self.categories)
+
     def number(self, value: Any) -> float:
         """A value as a position on the axis, before the logarithm."""
         if self.categories is not None:
@@ -110,12 +117,20 @@ class Axis:
                 if len(whole) > 2
                 else [m * 10.0**p for p in range(math.floor(low), math.ceil(high)) for m in (1, 2, 5)]
             )
-            return [(m, f"{m:g}") for m in marks if low - 1e-9 <= math.log10(m) <= high + 1e-9]
+            return [(m, _short(m)) for m in marks if low - 1e-9 <= math.log10(m) <= high + 1e-9]
         rough = (high - low) / max(2, abs(self.high - self.low) / (34 if self.vertical else 90))
         power = 10.0 ** math.floor(math.log10(rough or 1.0))
         step = next((f * power for f in (1, 2, 5) if f * power >= rough), 10 * power)
         count = range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)
         return [(i * step, f"{i * step:.10g}") for i in count]
+
+
+def _short(value: float) -> str:
+    """A power of ten for a label: 1M rather than 1e+06."""
+    if 1e4 <= value < 1e12:
+        unit, letter = next(pair for pair in ((1e9, "G"), (1e6, "M"), (1e3, "k")) if value >= pair[0])
+        return f"{value / unit:g}{letter}"
+    return f"{value:g}"
 
 
 def make_axes(traces: list[dict], layout: dict[str, Any], area: tuple[float, float, float, float]) -> dict[str, Axis]:
@@ -125,6 +140,10 @@ def make_axes(traces: list[dict], layout: dict[str, Any], area: tuple[float, flo
     for trace in traces:
         for direction in "xy":
             found.setdefault(trace.get(f"{direction}axis", direction), []).extend(_extent(trace, direction, layout))
+    for shape in layout.get("shapes") or []:
+        for direction in "xy":  # a line drawn at a value widens its axis
+            name = str(shape.get(f"{direction}ref") or direction)
+            found.get(name, []).extend(shape[end] for end in (f"{direction}0", f"{direction}1") if end in shape)
     axes = {}
     for name, data in found.items():
         spec = dict(layout.get(name[0] + "axis" + name[1:]) or {})

@@ -13,6 +13,8 @@ SYMBOLS = {
     "square": "M-4-4h8v8h-8z",
     "diamond": "M0-5.5L5.5 0 0 5.5-5.5 0z",
     "cross": "M-1.6-5h3.2v3.4H5v3.2H1.6V5h-3.2V1.6H-5v-3.2h3.4z",
+    "triangle-up": "M0-5L5 4H-5z",
+    "x": "M-4.5-2.5l2-2L0-2l2.5-2.5 2 2L2 0l2.5 2.5-2 2L0 2l-2.5 2.5-2-2L-2 0z",
 }
 
 
@@ -54,10 +56,12 @@ class Traces:
             return
         a0, a1 = sorted((along.place(base), along.place(base + length)))
         c0, c1 = sorted((across.at(start), across.at(start + thick)))
+        a0, a1, c0, c1 = (round(pixel, 1) for pixel in (a0, a1, c0, c1))  # neighbours meet
         x, y, w, h = (a0, c0, a1 - a0, c1 - c0) if flat else (c0, a0, c1 - c0, a1 - a0)
         fill = self.fill(trace, index, i)
         self.out.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(w, 0.4):.1f}" height="{max(h, 0.4):.1f}" fill="{fill}"/>'
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(w, 0.4):.1f}" height="{max(h, 0.4):.1f}" fill="{fill}" '
+            'shape-rendering="crispEdges"/>'
         )
         text = each(trace.get("text"), i, "")
         if text and flat:
@@ -87,7 +91,10 @@ class Traces:
             path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
             if trace.get("fill") == "tozeroy":
                 area = f"{path}L{points[-1][0]:.1f} {yaxis.place(0):.1f}L{points[0][0]:.1f} {yaxis.place(0):.1f}Z"
-                self.out.append(f'<path d="{area}" fill="{color}" fill-opacity=".12"/>')
+                fill = (
+                    f'fill="{trace["fillcolor"]}"' if trace.get("fillcolor") else f'fill="{color}" fill-opacity=".12"'
+                )
+                self.out.append(f'<path d="{area}" {fill}/>')
             dash = DASHES.get(line.get("dash", "solid"))
             extra = f'stroke-dasharray="{dash}"' if dash else ""
             self.out.append(
@@ -102,6 +109,7 @@ class Traces:
 
     def marker(self, x: float, y: float, marker: dict[str, Any], i: int, color: str) -> None:
         fill, size = each(marker.get("color"), i, color), each(marker.get("size"), i, 7)
+        fill += f'" fill-opacity="{marker["opacity"]}' if marker.get("opacity") else ""
         path = SYMBOLS.get(str(each(marker.get("symbol"), i, "circle")))
         if path is None:
             self.out.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size / 2:.1f}" fill="{fill}"/>')

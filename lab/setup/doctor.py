@@ -22,6 +22,11 @@ from lab.setup.paths import ROOT, model_dir
 from lab.setup.torch_source import has_nvidia_gpu
 
 VARIABLES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "MKL_NUM_THREADS", "LAB_DATA_DIR", "CUDA_VISIBLE_DEVICES")
+WAITING = {
+    "kernel": "own threads, which claim work piece by piece, spin for microseconds, then offer their core to others",
+    "onednn": "OpenMP, whose threads wait passively unless OMP_WAIT_POLICY says otherwise",
+    "plain": "OpenMP, whose threads wait passively unless OMP_WAIT_POLICY says otherwise",
+}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -120,18 +125,32 @@ def gpu() -> dict:
 
 
 def threads() -> dict:
+    """The policy in force, and what a busy program beside us does to a small product."""
+    import lab  # noqa: F401  first, since it chooses how torch's threads wait
+
+    # isort: split
     import torch
 
+    from lab.execution.linear import Linear
+    from lab.setup import measure
+
+    way = Linear(torch.ones(1, 1)).way
+    measured = measure.small_products()
     return {
         "torch threads": torch.get_num_threads(),
         **{name: os.environ.get(name, "not set") for name in VARIABLES},
+        "policy": f"products by {way}: {WAITING[way]}",
+        **{f"8-row product, {name}": str(times) for name, times in measured.items()},
+        **{f"{name}_idle_us": times.idle for name, times in measured.items()},
+        **{f"{name}_beside_us": times.beside for name, times in measured.items()},
     }
 
 
 def speed() -> dict:
-    """Measured peaks, the denominators of MFU and MBU."""
+    """Measured peaks, the denominators of MFU and MBU; kept for `lab.peaks.this_machine`."""
     import torch
 
+    from lab import peaks
     from lab.setup import measure
 
     rates: dict = {}
@@ -140,6 +159,7 @@ def speed() -> dict:
         rates[f"{device} peak"] = f"{flops.rate / 1e9:.0f} GFLOP/s ({flops.how})"
         rates[f"{device} bandwidth"] = f"{bandwidth.rate / 1e9:.1f} GB/s ({bandwidth.how})"
         rates[f"{device}_flops"], rates[f"{device}_bytes_per_s"] = flops.rate, bandwidth.rate
+        peaks.keep(flops.rate, bandwidth.rate, device, f"{flops.how}; {bandwidth.how}")
     return rates
 
 
