@@ -35,8 +35,8 @@ def exact_fit_is_split(engine: Engine) -> None:
     healthy_schedule, healthy_committed = scheduler.schedule, memory.committed
     split: set[int] = set()
 
-    def schedule(now: float, more_expected: bool) -> Schedule:
-        out = healthy_schedule(now, more_expected)
+    def schedule(now: float, more_expected: bool, *more: Any) -> Schedule:
+        out = healthy_schedule(now, more_expected, *more)
         budget = getattr(scheduler.axes.chunking, "max_tokens", None)
         if out.plan is not None and out.plan.num_tokens == budget:
             last = out.plan.rows[-1]
