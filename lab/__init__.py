@@ -11,12 +11,14 @@ from importlib import import_module as _import_module
 __version__ = "0.1.0"
 
 # torch's OpenMP threads spin at barriers; beside a browser or a plotting thread that makes small matrix
-# products 10-20 times slower. Passive waiting must be chosen before torch is imported.
+# products 10-20 times slower. Passive waiting must be chosen before torch is imported. (The large products do not
+# pass through OpenMP where lab.execution.cores runs them; everything else still does.)
 _os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 _NAMES = {
     "load_model": "lab.execution.model",
     "decode_curve": "lab.execution.curve",
+    "storage_difference": "lab.execution.storage",
     "chat_workload": "lab.workload",
     "Workload": "lab.workload",
     "fixed_workload": "lab.workload",
@@ -31,6 +33,10 @@ _NAMES = {
     "compare": "lab.running",
     "build_engine": "lab.running",
     "Priced": "lab.simulation.priced",
+    "simulated": "lab.simulation.model",
+    "calibrate": "lab.simulation.calibrate",
+    "capacity": "lab.simulation.capacity",
+    "sweep": "lab.simulation.sweep",
     "Static": "lab.batching.static",
     "Dynamic": "lab.batching.dynamic",
     "Continuous": "lab.batching.continuous",
@@ -59,6 +65,7 @@ _NAMES = {
     "Engine": "lab.engine",
     "Report": "lab.metrics",
     "RunTrace": "lab.trace",
+    "chrome_trace": "lab.export",
     "StepTrace": "lab.trace",
     "check": "lab.course.checks",
     "predict": "lab.course.predictions",
