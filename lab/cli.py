@@ -15,7 +15,7 @@ from lab.errors import BadPolicy, LabError
 from lab.metrics import SLO_NAMES
 from lab.shared_prefixes import WORKLOADS
 
-AXES = ("batching", "chunking", "ordering", "preemption", "prefix-cache", "memory", "attention", "delivery")
+AXES = ("batching", "chunking", "ordering", "preemption", "prefix-cache", "memory", "attention", "delivery", "lanes")
 _HELP = {
     "batching": "static:8, dynamic:8:2ms, dynamic:8:pid, continuous:16, …",
     "chunking": "whole, budget:256, slack, …",
@@ -25,6 +25,7 @@ _HELP = {
     "memory": "paged, reserved:max, reserved:pow2 or reserved:oracle",
     "attention": "packed or padded (default: what the batching policy uses)",
     "delivery": "token or batch (default: what the batching policy uses)",
+    "lanes": "steps in flight at once: one (default), split:N, phases or phases:F",
 }
 
 
@@ -61,7 +62,13 @@ def _module(name: str) -> Callable[[list[str]], int]:
 
 def _parser(command: str, about: str, repeat: bool) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(allow_abbrev=False, prog=f"python3 -m lab {command}", description=about)
-    parser.add_argument("--model", default="smollm2-135m-instruct", help="a model's name, tiny, or a checkpoint folder")
+    parser.add_argument(
+        "--model",
+        default="smollm2-135m-instruct",
+        help="a model's name, tiny, a checkpoint folder, or OWNER/NAME on the Hugging Face Hub",
+    )
+    parser.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:N, or auto: a GPU if there is one")
+    parser.add_argument("--dtype", help="float32, bfloat16 or float16 (default: float32 on the CPU, else the shorter)")
     parser.add_argument("--workload", default="chat", choices=list(WORKLOADS), help="what is asked (default chat)")
     parser.add_argument("--requests", type=int, default=24, metavar="N", help="how many requests (default 24)")
     parser.add_argument("--rate", type=float, metavar="R", help="arrivals per second (default 4)")
@@ -73,7 +80,7 @@ def _parser(command: str, about: str, repeat: bool) -> argparse.ArgumentParser:
         parser.add_argument(f"--{axis}", action="append" if repeat else "store", metavar="SPEC", help=_HELP[axis])
     parser.add_argument("--blocks", type=int, metavar="N", help="blocks in the key-value pool")
     parser.add_argument("--host-blocks", type=int, metavar="N", help="blocks of host memory for swapping")
-    parser.add_argument("--block-size", type=int, default=16, metavar="N", help="tokens per block (default 16)")
+    parser.add_argument("--block-size", type=int, metavar="N", help="tokens per block (default 16)")
     parser.add_argument("--slo", metavar="ttft=1,tpot=0.2", help="latency limits in seconds, for goodput")
     parser.add_argument("--clock", choices=("wall", "virtual"), help="wait for arrivals, or jump to them")
     parser.add_argument("--check", action="store_true", help="recount every block after every step")
@@ -114,15 +121,16 @@ def _setting(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
         "block_size": options.block_size,
         "host_blocks": options.host_blocks,
     }
-    return work, load_model(options.model), common
+    return work, load_model(options.model, options.device, options.dtype), common
 
 
 def run_command(argv: list[str]) -> int:
     """One workload, one value per axis."""
     parser = _parser("run", "Run chat requests through the engine and print a report.", repeat=False)
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write every step as JSONL")
+    parser.add_argument("--chrome-trace", type=Path, metavar="FILE", help="write a trace that ui.perfetto.dev opens")
     options = parser.parse_args(argv)
-    _check_writable(options.json, options.trace)
+    _check_writable(options.json, options.trace, options.chrome_trace)
     work, model, common = _setting(options)
     from lab.running import run
 
@@ -130,6 +138,11 @@ def run_command(argv: list[str]) -> int:
     print(report.summary())
     if options.trace:
         report.trace.write(options.trace)
+    if options.chrome_trace:
+        from lab.export import chrome_trace
+
+        number = chrome_trace(report, options.chrome_trace)
+        print(f"{number} trace events in {options.chrome_trace}: open it in ui.perfetto.dev")
     if options.json:
         report.to_json(options.json)
     return 0 if report.finished else 1
@@ -174,6 +187,8 @@ def combinations(values: dict[str, list[str]]) -> dict[str, dict[str, str]]:
 COMMANDS = {
     "run": Command("run one workload and report", run_command),
     "compare": Command("run one workload under several policies", compare_command),
+    "simulate": Command("the same on a device you do not have, priced", _module("lab.simulate_command")),
+    "calibrate": Command("measure this machine, so that it can be simulated", _module("lab.simulation.calibrate")),
     "placement": Command("split prompts over devices (the 42 % example)", _module("lab.cluster.placement")),
     "selfcheck": Command("the half-minute comparison of the first start", _module("lab.selfcheck")),
     "fetch-data": Command("download the public traces from their owners", _module("lab.fetch_data")),

@@ -65,7 +65,7 @@ class LaneDriver:
         self.engine.more_expected = bool(self._arrivals)
         times = [self._arrivals[-1].arrival_time] if self._arrivals else []
         for index, lane in enumerate(self.lanes):
-            if index not in self._flights:
+            if index not in self._flights and not self._copying:
                 flight = self.engine.begin(now, lane)
                 if flight is not None:
                     self._flights[index] = flight
@@ -80,6 +80,11 @@ class LaneDriver:
         elif self.engine.idle:
             self.done = True
         return []
+
+    @property
+    def _copying(self) -> bool:
+        """A flight moves blocks. Those it swaps out are free in the books but not yet copied: nobody may begin."""
+        return any(flight.plan.copies for flight in self._flights.values())
 
     def run(self) -> RunTrace:
         """Drive until every request has ended."""

@@ -8,6 +8,10 @@ from typing import Protocol
 
 from lab.request import Request
 
+#: Two float32 logits closer than this may be ordered differently by kernels that round differently: measured largest
+#: difference between this package's attention backends and batch shapes on the default model, times ten.
+LOGIT_TOLERANCE = 2e-3
+
 
 @dataclass(slots=True)
 class Row:

@@ -20,15 +20,14 @@ from lab.memory.protocol import Memory
 from lab.memory.radix_cache import RadixCache
 from lab.memory.reserved import ReservedMemory
 from lab.metrics import Report, summary_table
+from lab.plan import LOGIT_TOLERANCE as LOGIT_TOLERANCE
 from lab.prediction import make_prediction
 from lab.request import Request
 from lab.scheduler import Axes, Scheduler
 from lab.workload import Workload
 
-#: Two logits closer than this may be ordered differently by kernels that round differently: measured largest
-#: difference between this package's attention backends and batch shapes on the default model, times ten.
-LOGIT_TOLERANCE = 2e-3
 DEFAULT_BLOCKS = 1024
+DEFAULT_BLOCK_SIZE = 16
 LARGEST_POOL = 65_536  # blocks; a request that needs more wants `blocks` to be given
 
 
@@ -59,20 +58,23 @@ def build_engine(
     requests: list[Request] | None = None,
     *,
     blocks: int | None = None,
-    block_size: int = 16,
+    block_size: int | None = None,
     host_blocks: int | None = None,
     memory: str = "paged",
     prefix_cache: str = "none",
     predict: Any = "fitted",
     **axes: Any,
 ) -> Engine:
-    """An engine ready to be driven. Without `blocks` the pool holds all of `requests` at once, at most 1,024.
+    """An engine ready to be driven. Blocks hold 16 tokens, or as many as the model's kernels want (flash-attn: 256).
 
-    Preemption by swapping has `host_blocks` blocks of host memory, as many as the pool unless given. Policies that
-    need step times in advance get them from `predict`: "fitted" to the steps seen, "model" (its own price list), or
-    a function of a plan.
+    Without `blocks` the pool holds all of `requests` at once, at most 1,024 blocks; a simulated device gives all that
+    fits into its memory. Preemption by swapping has `host_blocks` blocks of host memory, as many as the pool unless
+    given. Policies that need step times in advance get them from `predict`: "fitted" to the steps seen, "model" (its
+    own price list), or a function of a plan.
     """
     policies = build_axes(**axes)
+    if block_size is None:
+        block_size = getattr(model, "best_block_size", DEFAULT_BLOCK_SIZE)
     if blocks is None:
         if hasattr(model, "default_blocks"):
             blocks = model.default_blocks(block_size)
@@ -97,6 +99,8 @@ def build_engine(
         "num_blocks": blocks,
         "block_size": block_size,
     }
+    if hasattr(model, "logit_tolerance"):
+        engine.trace.meta["logit_tolerance"] = model.logit_tolerance
     peaks = model.peaks() if hasattr(model, "peaks") else None
     if peaks is not None:
         engine.trace.meta |= {
@@ -238,6 +242,7 @@ class SameTokens:
 
 def same_tokens(reference: Report, other: Report) -> SameTokens:
     """Compare outputs request by request up to the first difference of each; the worst verdict is returned."""
+    tolerance = reference.trace.meta.get("logit_tolerance", LOGIT_TOLERANCE)
     worst = SameTokens("yes")
     for request, times in reference.times.items():
         ours, theirs = times.output, other.times[request].output
@@ -247,7 +252,7 @@ def same_tokens(reference: Report, other: Report) -> SameTokens:
         if place is None:
             continue
         margin = times.margins[place] if place < len(times.margins) else None
-        verdict = "tie" if margin is not None and margin < LOGIT_TOLERANCE else "no"
+        verdict = "tie" if margin is not None and margin < tolerance else "no"
         if worst.verdict == "yes" or verdict == "no":
             worst = SameTokens(verdict, request, place, margin)
         if verdict == "no":

@@ -61,6 +61,16 @@ def test_compare_runs_the_product_of_all_axis_values(tmp_path: Path, capsys: pyt
     assert "same tokens" in table and "continuous:2 budget:32" in table
 
 
+def test_several_steps_in_flight_give_the_same_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    lanes = ["--lanes", "one", "--lanes", "split:2", "--lanes", "phases"]
+    assert cli.main(["compare", *SMALL, "--batching", "continuous:4", *lanes, "--json", str(path)]) == 0
+    runs = json.loads(path.read_text())["runs"]
+    assert [item["name"] for item in runs] == ["one", "split:2", "phases"]
+    assert {item["same_tokens"] for item in runs} <= {"yes", "tie"}
+    assert runs[1]["report"]["axes"]["lanes"] == "split:2" and "lanes" not in runs[0]["report"]["axes"]
+
+
 def test_compare_fails_where_tokens_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     def verdicts(*texts: str):
         same = {text: SameTokens(text, 0, 0, 1.0) for text in texts}
@@ -80,6 +90,9 @@ def test_compare_fails_where_tokens_differ(monkeypatch: pytest.MonkeyPatch) -> N
         (["run", *SMALL, "--chunking", "budget:-1"], "token budget of -1"),
         (["run", *SMALL, "--blocks", "0"], "blocks of 0"),
         (["run", *SMALL, "--block-size", "0"], "block size of 0"),
+        (["run", *SMALL, "--lanes", "split:0"], "number of lanes of 0"),
+        (["run", *SMALL, "--lanes", "streams"], "there are one, split:N, phases"),
+        (["run", *SMALL, "--batching", "static:2", "--lanes", "split:2"], "2 lanes with static batching"),
         (["run", *SMALL, "--delivery", "batch"], "continuous batching has none"),
         (["run", *SMALL, "--rate", "2", "--load", "1"], "not both"),
         (["run", *SMALL, "--rate", "-2"], "rate is -2.0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 from oracles import HashModel, HashRunner, solo
@@ -127,6 +128,28 @@ def test_threads_compute_the_same_tokens(lanes):
     engine, trace = drive(lanes, 3, threads=True, **CASES["radix"])
     assert all(request.output == alone(request) for request in engine.requests.values() if request.id < 1 << 32)
     assert {step.index for step in trace} == set(range(len(trace)))
+
+
+class SlowCopies(HashRunner):
+    """Takes its time before it copies blocks, as a busy device may."""
+
+    def run(self, plan):
+        if plan.copies:
+            time.sleep(0.02)
+        return super().run(plan)
+
+
+@pytest.mark.parametrize("lanes", LANES[1:])
+def test_blocks_on_their_way_to_the_host_are_not_written_by_another_lane(lanes):
+    work = requests(4)
+    for request in work:
+        request.arrival_time = 0.0
+    engine = build_engine(HashModel(frozenset()), work, block_size=4, **CASES["swap"])
+    engine.runner = SlowCopies(4)
+    clock, made = WallClock(), make_lanes(lanes)
+    trace = LaneDriver(engine, work, clock, made, ThreadDevice(engine, clock, len(made))).run()
+    assert sum(event.kind == "preempted" for event in trace.events()) > 3
+    assert all(request.output == alone(request) for request in engine.requests.values() if request.id < 1 << 32)
 
 
 class Failing(HashRunner):

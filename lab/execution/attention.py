@@ -1,8 +1,10 @@
-"""Three ways to attend over a block-paged cache. They agree to rounding; they differ in what they waste.
+"""Five ways to attend over a block-paged cache. They agree to rounding; they differ in what they waste.
 
-reference   one row at a time in plain torch: slow, obvious, the oracle of the other two
+reference   one row at a time in plain torch: slow, obvious, the oracle of the others
 padded      one real rectangle [rows, widest new, widest context], masked: what a padded batch costs
 paged_cpu   walks every block table in place, nothing gathered, nothing padded (paged_attention.py)
+sdpa        torch's kernel over gathered contexts: any device, any type (sdpa.py)
+flash       flash-attn's kernel over the block tables, on a GPU (flash_attention.py)
 
 PagedAttention was introduced by Kwon et al. 2023 (vLLM, arXiv:2309.06180).
 """
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lab.errors import ModelError
+from lab.execution.device import send
 from lab.execution.inputs import StepInputs
 
 
@@ -52,7 +55,7 @@ class ReferenceAttention:
             v = gather(values, work.tables[row])[:, :context]
             q = by_kv_head(queries[first:stop], k.shape[0])  # [kv heads, tokens, group, dim]
             scores = torch.einsum("htgd,hcd->htgc", q, k) * q.shape[-1] ** -0.5
-            ahead = torch.arange(context) >= work.visible[first:stop, None]  # [tokens, context]
+            ahead = torch.arange(context, device=k.device) >= work.visible[first:stop, None]  # [tokens, context]
             weights = scores.masked_fill(ahead[None, :, None], float("-inf")).softmax(dim=-1)
             mixed = torch.einsum("htgc,hcd->thgd", weights, v)
             output[first:stop] = mixed.reshape(stop - first, *queries.shape[1:])
@@ -101,17 +104,20 @@ class _Rectangle:
     def __init__(self, inputs: StepInputs, block_size: int):
         sizes = [b - a for a, b in zip(inputs.row_starts, inputs.row_starts[1:], strict=False)]
         self.rows, self.new, self.width = len(sizes), max(sizes), inputs.width
-        self.place = torch.cat([torch.arange(n) + row * self.new for row, n in enumerate(sizes)])
-        visible = torch.ones(self.rows * self.new, dtype=torch.int64)
+        device = inputs.visible.device
+        place = torch.cat([torch.arange(n) + row * self.new for row, n in enumerate(sizes)])
+        self.place = send(place, device)
+        visible = torch.ones(self.rows * self.new, dtype=torch.int64, device=device)
         visible[self.place] = inputs.visible
-        self.hidden = torch.arange(self.width) >= visible.view(self.rows, 1, 1, self.new, 1)
+        self.hidden = torch.arange(self.width, device=device) >= visible.view(self.rows, 1, 1, self.new, 1)
         blocks = -(-self.width // block_size)
         missing = blocks - inputs.tables.shape[1]
         self.tables = torch.nn.functional.pad(inputs.tables, (0, missing), value=inputs.scratch)
 
 
-#: Names a runner takes. `paged_cpu` is imported on demand: numba is large and may be missing.
-BACKENDS = ("paged_cpu", "reference", "padded")
+#: Names a runner takes on every computer (`flash` needs a GPU). `paged_cpu` is imported on demand: numba is large and
+#: may be missing.
+BACKENDS = ("paged_cpu", "reference", "padded", "sdpa")
 
 
 def make_attention(name: str) -> Attention:
@@ -120,8 +126,16 @@ def make_attention(name: str) -> Attention:
         return ReferenceAttention()
     if name == "padded":
         return PaddedAttention()
+    if name == "sdpa":
+        from lab.execution.sdpa import SdpaAttention
+
+        return SdpaAttention()
+    if name == "flash":
+        from lab.execution.flash_attention import FlashAttention
+
+        return FlashAttention()
     if name != "paged_cpu":
-        raise ModelError(f"there is no attention backend {name!r}; there are {', '.join(BACKENDS)}")
+        raise ModelError(f"there is no attention backend {name!r}; there are {', '.join(BACKENDS)}, flash")
     try:
         from lab.execution.paged_attention import PagedAttention
     except ImportError:

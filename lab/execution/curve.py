@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from time import perf_counter
 from typing import NamedTuple
+
+import torch
 
 from lab.execution.model import Model
 from lab.execution.runner import ModelRunner
@@ -42,6 +45,44 @@ def decode_curve(
         CurvePoint(crowd.size, 1e3 * median(seconds), crowd.size / median(seconds))
         for crowd, seconds in zip(crowds, timings, strict=True)
     ]
+
+
+class ProductPoint(NamedTuple):
+    """One batch size: a whole decode step and its matrix products alone, medians, and their ratio."""
+
+    batch: int
+    step_ms: float
+    products_ms: float
+    ratio: float
+
+
+def product_share(
+    model: Model, batches: Sequence[int] = (16, 32), context: int = 128, steps: int = 12
+) -> list[ProductPoint]:
+    """How much longer a decode step is than its own matrix products: the price of attention and everything else."""
+    points = []
+    for batch in batches:
+        crowd, whole, products = _Crowd(model, batch, context, steps + 1), [], []
+        crowd.step()
+        for _ in range(steps):
+            whole.append(crowd.step())
+            products.append(products_seconds(model, batch))
+        step, alone = median(whole), median(products)
+        points.append(ProductPoint(batch, 1e3 * step, 1e3 * alone, step / alone))
+    return points
+
+
+@torch.inference_mode()
+def products_seconds(model: Model, rows: int) -> float:
+    """Seconds of one step's matrix products for `rows` tokens, all of them sampled, on made-up input."""
+    layers = model.weights.layers
+    products = [product for layer in layers for product in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+    products.append(model.weights.head)
+    inputs = {product.shape[1]: torch.ones(rows, product.shape[1]) for product in products}
+    started = perf_counter()
+    for product in products:
+        product(inputs[product.shape[1]])
+    return perf_counter() - started
 
 
 class _Crowd:

@@ -31,10 +31,16 @@ class StepInputs:
     slots: Tensor  # [tokens] slot inside that block
     tables: Tensor  # [rows, blocks of the longest context]
     row_starts: list[int]  # [rows + 1]
+    real: list[int]  # [rows] real tokens of the row
     contexts: list[int]  # [rows] keys the row's last real token attends to
     width: int  # positions of the longest row, padding included: the width of a padded rectangle
     last: Tensor  # [sampling rows] packed index of the token whose logits are wanted
     scratch: int  # the block that padding tokens write to
+
+    @property
+    def one_token_each(self) -> bool:
+        """True when every row computes a single token: a step of nothing but decodes."""
+        return self.row_starts[-1] == len(self.row_starts) - 1 and 0 not in self.real
 
 
 def build_inputs(plan: StepPlan, block_size: int, num_blocks: int) -> StepInputs:
@@ -66,6 +72,7 @@ def build_inputs(plan: StepPlan, block_size: int, num_blocks: int) -> StepInputs
         slots=as_tensor(positions % block_size),
         tables=as_tensor(tables),
         row_starts=row_starts.tolist(),
+        real=real.tolist(),
         contexts=contexts.tolist(),
         width=int(max((start + size).max(), 1)),
         last=as_tensor((row_starts[:-1] + real - 1)[sampling]),

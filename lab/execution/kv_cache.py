@@ -6,15 +6,16 @@ padding tokens write. The host store keeps swapped-out blocks.
 
 from __future__ import annotations
 
-import os
-
 import torch
 from torch import Tensor
 
-from lab.errors import BlockError, ModelError
+from lab.errors import BlockError
 from lab.execution.config import ModelConfig
+from lab.execution.device import check_room, explain_memory
 from lab.execution.inputs import StepInputs
 from lab.plan import BlockCopy
+
+CPU = torch.device("cpu")
 
 
 class PagedKV:
@@ -24,17 +25,33 @@ class PagedKV:
     multiplied by a zero weight without harm.
     """
 
-    def __init__(self, config: ModelConfig, num_blocks: int, block_size: int, num_host_blocks: int = 0):
+    def __init__(
+        self,
+        config: ModelConfig,
+        num_blocks: int,
+        block_size: int,
+        num_host_blocks: int = 0,
+        device: torch.device = CPU,
+        dtype: torch.dtype = torch.float32,
+    ):
         self.num_blocks, self.block_size, self.num_host_blocks = num_blocks, block_size, num_host_blocks
-        layers = config.num_layers
-        total = (num_blocks + 1 + num_host_blocks) * layers * config.kv_size * block_size * 2 * 4
-        _check_memory(total, num_blocks, num_host_blocks, block_size)
-        block = (config.num_kv_heads, block_size, config.head_dim)
-        try:
-            self.keys, self.values = (torch.zeros(layers, num_blocks + 1, *block) for _ in range(2))
-            self.host_keys, self.host_values = (torch.zeros(layers, num_host_blocks, *block) for _ in range(2))
-        except (RuntimeError, MemoryError) as error:
-            raise ModelError(_too_large(total, num_blocks, num_host_blocks, block_size)) from error
+        block_bytes = 2 * config.num_layers * config.kv_size * block_size * dtype.itemsize
+        here, there = (num_blocks + 1) * block_bytes, num_host_blocks * block_bytes
+        what = f"keys and values: {num_blocks} + {num_host_blocks} host blocks of {block_size} tokens"
+        advice = "take fewer blocks"
+        if device.type == "cpu":
+            here, there = here + there, 0
+        check_room(here, what, advice, device)
+        check_room(there, what, advice, CPU)
+        with explain_memory(f"{what} ({(here + there) / 2**30:.2f} GiB)", advice, device):
+            pool = (config.num_layers, num_blocks + 1, config.num_kv_heads, block_size, config.head_dim)
+            self.keys, self.values = (torch.zeros(pool, device=device, dtype=dtype) for _ in range(2))
+            self._make_host_store()
+
+    def _make_host_store(self) -> None:
+        layers, _, *block = self.keys.shape
+        store = (layers, self.num_host_blocks, *block)
+        self.host_keys, self.host_values = (torch.zeros(store, dtype=self.keys.dtype) for _ in range(2))
 
     @property
     def scratch(self) -> int:
@@ -49,19 +66,19 @@ class PagedKV:
     def apply(self, copies: list[BlockCopy]) -> None:
         """Move whole blocks, in order: "copy" within the pool, "out" to the host store, "in" back from it."""
         for copy in copies:
-            pools = {
+            self.check(copy)
+            from_keys, from_values, to_keys, to_values = {
                 "copy": (self.keys, self.values, self.keys, self.values),
                 "out": (self.keys, self.values, self.host_keys, self.host_values),
                 "in": (self.host_keys, self.host_values, self.keys, self.values),
-            }.get(copy.kind)
-            if pools is None:
-                raise BlockError(f"block copy of unknown kind {copy.kind!r}")
-            self._check(copy)
-            from_keys, from_values, to_keys, to_values = pools
+            }[copy.kind]
             to_keys[:, copy.target] = from_keys[:, copy.source]
             to_values[:, copy.target] = from_values[:, copy.source]
 
-    def _check(self, copy: BlockCopy) -> None:
+    def check(self, copy: BlockCopy) -> None:
+        """Raise BlockError for a copy of an unknown kind or of blocks that are not there."""
+        if copy.kind not in ("copy", "out", "in"):
+            raise BlockError(f"block copy of unknown kind {copy.kind!r}")
         sources = self.num_host_blocks if copy.kind == "in" else self.num_blocks
         targets = self.num_host_blocks if copy.kind == "out" else self.num_blocks
         if not (0 <= copy.source < sources and 0 <= copy.target < targets):
@@ -69,21 +86,3 @@ class PagedKV:
                 f"copy {copy.kind!r} of block {copy.source} to {copy.target}: the pool has {self.num_blocks} blocks, "
                 f"the host store {self.num_host_blocks}"
             )
-
-
-def _check_memory(total: int, num_blocks: int, num_host_blocks: int, block_size: int) -> None:
-    """Refuse a pool larger than the machine: Linux would grant it and kill the process when it is filled."""
-    try:
-        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return
-    if total > physical:
-        reason = _too_large(total, num_blocks, num_host_blocks, block_size)
-        raise ModelError(f"{reason} (this machine has {physical / 2**30:.1f} GiB)")
-
-
-def _too_large(total: int, num_blocks: int, num_host_blocks: int, block_size: int) -> str:
-    return (
-        f"no memory for keys and values: {num_blocks} + {num_host_blocks} host blocks of {block_size} tokens need "
-        f"{total / 2**30:.2f} GiB; take fewer blocks"
-    )

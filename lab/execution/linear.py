@@ -1,18 +1,24 @@
-"""y = x Wᵀ, with W stored in the order this CPU multiplies fastest.
+"""y = x Wᵀ (+ bias), with W stored in the order this CPU multiplies fastest.
 
 A plain `F.linear` is slow for the two to sixteen rows of a decode step, which would bend the batching curve a
-learner sees. oneDNN has a blocked weight layout for that, which torch reaches only through private operators;
-they are probed once, by multiplying, and `F.linear` takes over where they are missing.
+learner sees. Three ways, the first that is available is taken:
+
+kernel   our own (gemm_kernel.py): fast for few rows and many, and a row's result is the same bits in every batch
+onednn   oneDNN's blocked weight layout, which torch reaches only through private operators, probed by multiplying
+plain    `F.linear`; also for whatever is not float32 on the CPU
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from lab.errors import ModelError
 
 #: Rows that oneDNN is told to expect. One packing serves every batch size; a hint of 1 picks a worse layout.
 ROWS_HINT = 64
@@ -42,16 +48,54 @@ def onednn_ops() -> tuple[Pack, Multiply] | None:
     return None
 
 
+@lru_cache(maxsize=1)
+def kernel() -> type | None:
+    """The class of packed weights for our own kernel, or None where numba is missing or the processor has no FMA."""
+    try:
+        from lab.execution.gemm import Panels, is_fast
+    except ImportError:
+        return None
+    return Panels if is_fast() else None
+
+
+#: Ways to multiply, in the order of preference; `LAB_LINEAR` names another one, to compare them.
+WAYS = ("kernel", "onednn", "plain")
+
+
 class Linear:
-    """A weight [out, in] without bias; calling it maps [tokens, in] to [tokens, out]."""
+    """A weight [out, in] and perhaps a bias [out]; calling it maps [tokens, in] to [tokens, out].
 
-    __slots__ = ("weight", "shape", "_multiply")
+    `storage="fp16"` keeps the numbers as float16 and computes in float32 (half the memory to read, other results).
+    `way` says how the product is computed (see the module); where the asked one is not to be had, the next one is.
+    Raises ModelError for a storage or a way that does not exist.
+    """
 
-    def __init__(self, weight: Tensor):
-        ops = onednn_ops() if weight.device.type == "cpu" and weight.dtype == torch.float32 else None
-        self.shape = tuple(weight.shape)
-        self.weight = ops[0](weight) if ops else weight.contiguous()
-        self._multiply: Multiply = ops[1] if ops else F.linear
+    __slots__ = ("shape", "way", "bias", "_weight", "_multiply")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, storage: str = "fp32", way: str | None = None):
+        way = way or os.environ.get("LAB_LINEAR", WAYS[0])
+        if storage not in ("fp32", "fp16") or way not in WAYS:
+            raise ModelError(f"a linear layer stored as {storage!r} by way of {way!r}: there are fp32, fp16; {WAYS}")
+        self.shape, self.bias = tuple(weight.shape), bias
+        half = storage == "fp16"
+        usable = WAYS[WAYS.index(way) :] if weight.device.type == "cpu" and weight.dtype == torch.float32 else ()
+        if "kernel" in usable and kernel():
+            self.way, self._weight, self._multiply = "kernel", kernel()(weight, half), _call_panels
+            return
+        if half and usable:
+            weight = weight.half().float()  # the same numbers, without the saving
+        if "onednn" in usable and onednn_ops():
+            pack, multiply = onednn_ops()
+            self.way, self._weight, self._multiply = "onednn", pack(weight), multiply
+        else:
+            self.way, self._weight, self._multiply = "plain", weight.contiguous(), F.linear
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self._multiply(x, self.weight)
+        if self.way == "plain":
+            return F.linear(x, self._weight, self.bias)
+        y = self._multiply(x, self._weight)
+        return y if self.bias is None else y.add_(self.bias)
+
+
+def _call_panels(x: Tensor, panels: Callable[[Tensor], Tensor]) -> Tensor:
+    return panels(x)

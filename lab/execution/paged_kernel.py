@@ -1,92 +1,59 @@
 """The attention kernel that walks block tables in place, compiled by numba. Needs numba; nothing here needs torch.
 
 One unit of work is up to TILE query tokens of one row and one key/value head. Its query heads times its tokens
-are the rows of two small matrix products, scores = Q Kᵀ and output = P V, taken block by block: a block of keys
-is 4 KiB for the default model and stays in the first-level cache while every query row uses it.
+are the rows of two small matrix products, both done by the tiles of gemm_kernel.py:
+
+    scores = Q Kᵀ    32 keys at a time, turned so that equal dimensions of 16 keys lie side by side (a panel)
+    output = P V     16 values at a time; 16 dimensions of a value are a panel as they lie in the block
 
 What a query row sums, and in which order, depends on its own context length only: not on the chunk it came in, nor
-on other rows. `fastmath` may regroup a sum, but it does so at compile time, once for all rows.
+on other rows, nor on the size of a block. A key that a row cannot see gets the weight zero. `fastmath` may regroup
+the sum of the softmax, but it does so at compile time, once for all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-from numba import njit, prange
+from llvmlite import ir
+from numba import carray, types
+from numba.extending import intrinsic
+
+from lab.execution.gemm_kernel import LANES, PANEL, VECTOR, two_panels
+from lab.execution.native import WORD, as_floats, as_words, callback, compiled, load, pointer
 
 TILE = 8  # query tokens per unit
+KEYS = 2 * PANEL
 LOG2_E = np.float32(1.4426950408889634)
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)  # their sum is ln 2
 
 
-def compiled(**options: object) -> Callable[[Callable], Callable]:
-    """numba.njit, kept on disk so that only set-up waits for the compiler; not kept where no folder is writable."""
-    options |= {"nogil": True, "fastmath": True, "error_model": "numpy"}
+@intrinsic
+def _turn(typing, source, source_stride, target, target_stride):
+    """Write 8 rows of 8 floats at `source` as 8 columns at `target`; strides of rows in bytes, multiples of 4.
 
-    def decorate(function: Callable) -> Callable:
-        try:
-            return njit(cache=True, **options)(function)
-        except RuntimeError:
-            return njit(**options)(function)
+    Three rounds exchange off-diagonal blocks of 1, 2 and 4 numbers between pairs of vectors.
+    """
 
-    return decorate
+    def generate(context, builder, signature, arguments):
+        source, source_stride, target, target_stride = arguments
+        at = [builder.add(source, builder.mul(source_stride, WORD(i))) for i in range(LANES)]
+        rows = [builder.load(pointer(builder, address, VECTOR), align=4) for address in at]
+        for size in (1, 2, 4):
+            low = [lane + (LANES - size if lane & size else 0) for lane in range(LANES)]
+            high = [lane + (LANES if lane & size else size) for lane in range(LANES)]
+            for i in (i for i in range(LANES) if not i & size):
+                pair = rows[i], rows[i + size]
+                rows[i], rows[i + size] = _pick(builder, *pair, low), _pick(builder, *pair, high)
+        for i in range(LANES):
+            address = builder.add(target, builder.mul(target_stride, WORD(i)))
+            builder.store(rows[i], pointer(builder, address, VECTOR), align=4)
+        return context.get_dummy_value()
 
-
-@compiled(inline="always")
-def _dot_four(query, keys, slot, dim, scores):
-    """Scores of four neighbouring slots at once: each number of the query is loaded once for all four."""
-    a = b = c = d = np.float32(0)
-    for i in range(dim):
-        q = query[i]
-        a += q * keys[slot, i]
-        b += q * keys[slot + 1, i]
-        c += q * keys[slot + 2, i]
-        d += q * keys[slot + 3, i]
-    scores[slot], scores[slot + 1], scores[slot + 2], scores[slot + 3] = a, b, c, d
-
-
-@compiled()
-def _score_block(query, keys, scores):
-    """scores[slots] = keys [slots, dim] · query [dim]. A constant `dim` lets the compiler unroll."""
-    slots, dim = keys.shape
-    whole = slots - slots % 4
-    for slot in range(0, whole, 4):
-        if dim == 64:
-            _dot_four(query, keys, slot, 64, scores)
-        else:
-            _dot_four(query, keys, slot, dim, scores)
-    for slot in range(whole, slots):
-        total = np.float32(0)
-        for i in range(dim):
-            total += query[i] * keys[slot, i]
-        scores[slot] = total
+    return types.void(*[types.int64] * 4), generate
 
 
-@compiled(inline="always")
-def _add_eight(weights, values, slot, dim, output):
-    """output += eight weighted rows of values in one pass, so that the output is loaded and stored once."""
-    a, b, c, d = weights[slot], weights[slot + 1], weights[slot + 2], weights[slot + 3]
-    e, f, g, h = weights[slot + 4], weights[slot + 5], weights[slot + 6], weights[slot + 7]
-    for i in range(dim):
-        low = a * values[slot, i] + b * values[slot + 1, i] + c * values[slot + 2, i] + d * values[slot + 3, i]
-        high = e * values[slot + 4, i] + f * values[slot + 5, i] + g * values[slot + 6, i] + h * values[slot + 7, i]
-        output[i] += low + high
-
-
-@compiled()
-def _mix_block(weights, values, output):
-    """output[dim] += weights [slots] · values [slots, dim]."""
-    slots, dim = values.shape
-    whole = slots - slots % 8
-    for slot in range(0, whole, 8):
-        if dim == 64:
-            _add_eight(weights, values, slot, 64, output)
-        else:
-            _add_eight(weights, values, slot, dim, output)
-    for slot in range(whole, slots):
-        for i in range(dim):
-            output[i] += weights[slot] * values[slot, i]
+def _pick(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: list[int]) -> ir.Value:
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), LANES), lanes))
 
 
 @compiled(inline="always")
@@ -105,9 +72,9 @@ def _exp(x):
     return y * np.int32((np.int32(power) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@compiled()
+@compiled(fastmath=True)
 def _softmax(scores, count):
-    """Replace the first `count` scores by exp(score - max); returns their sum."""
+    """Replace the first `count` scores by exp(score - max), the others by 0; returns their sum."""
     largest = scores[0]
     for i in range(count):
         largest = max(largest, scores[i])
@@ -116,67 +83,124 @@ def _softmax(scores, count):
         weight = _exp(scores[i] - largest)
         scores[i] = weight
         total += weight
+    scores[count:] = 0
     return total
 
 
 @compiled()
-def _attend_unit(table, visible, queries, keys, values, first_head, kv_head, output, q, scores):
-    """One unit: queries [tokens, heads, dim] of one row against the blocks of `table`, in one key/value head.
+def _sixteen(pool, table, head, first, stop, copy):
+    """Address and row stride (bytes) of the vectors of positions first … first + 15 of one head.
 
-    `q` [TILE * group, dim] and `scores` [TILE * group, slots] are scratch. Blocks a row cannot see are skipped.
+    In place where they lie in one block, otherwise copied to `copy` [16, dim rounded up], zeros from `stop` on.
     """
-    slots, dim = keys.shape[2:]
-    group = len(q) // TILE
+    slots, dim = pool.shape[2:]
+    if slots % PANEL == 0 and dim == copy.shape[1]:
+        return pool[table[first // slots], head, first % slots].ctypes.data, 4 * dim
+    for i in range(PANEL):
+        if first + i < stop:
+            copy[i, :dim] = pool[table[(first + i) // slots], head, (first + i) % slots]
+        else:
+            copy[i] = 0
+    return copy.ctypes.data, 4 * copy.shape[1]
+
+
+@compiled()
+def _score(q, rows, keys, table, head, seen, copy, turned, scores):
+    """scores[rows, keys] = q[rows, dim] · keys, for every group of 32 keys that begins before `seen`."""
+    wide = q.shape[1]
+    stride = 4 * wide
+    for first in range(0, seen, KEYS):
+        for half in range(2):
+            start = first + half * PANEL
+            if start >= seen:
+                turned[half] = 0
+                continue
+            source, step = _sixteen(keys, table, head, start, seen, copy)
+            for i in range(0, PANEL, LANES):
+                for d in range(0, wide, LANES):
+                    target = turned.ctypes.data + 4 * (half * wide * PANEL + d * PANEL + i)
+                    _turn(source + i * step + 4 * d, step, target, 4 * PANEL)
+        to = scores.ctypes.data + 4 * first
+        two_panels(
+            rows,
+            0,
+            q.ctypes.data,
+            stride,
+            turned.ctypes.data,
+            stride * PANEL,
+            4 * PANEL,
+            wide,
+            to,
+            4 * scores.shape[1],
+            0,
+        )
+
+
+@compiled()
+def _mix(weights, rows, values, table, head, seen, copy, mixed):
+    """mixed[rows, dim] = weights[rows, keys] · values."""
+    wide = mixed.shape[1]
+    for first in range(0, seen, PANEL):
+        source, step = _sixteen(values, table, head, first, seen, copy)
+        x = weights.ctypes.data + 4 * first
+        for d in range(0, wide, KEYS):
+            to = mixed.ctypes.data + 4 * d
+            two_panels(
+                rows,
+                0,
+                x,
+                4 * weights.shape[1],
+                source + 4 * d,
+                4 * PANEL,
+                step,
+                PANEL,
+                to,
+                4 * wide,
+                np.int64(first > 0),
+            )
+
+
+@compiled()
+def _attend(table, visible, queries, keys, values, first_head, group, kv_head, output):
+    """One unit: queries [tokens, heads, dim] of one row against the blocks of `table`, in one key/value head."""
+    dim = keys.shape[3]
+    wide = -(-dim // KEYS) * KEYS
     rows = len(queries) * group
+    seen = visible.max()
+    q = np.zeros((rows, wide), np.float32)
+    scores = np.empty((rows, -(-seen // KEYS) * KEYS), np.float32)
+    copy, turned = np.zeros((PANEL, wide), np.float32), np.empty((2, wide * PANEL), np.float32)
     scale = np.float32(1.0 / np.sqrt(dim))
     for r in range(rows):
         for i in range(dim):
             q[r, i] = queries[r // group, first_head + r % group, i] * scale
-            output[r // group, first_head + r % group, i] = 0
-    num_blocks = -(-visible.max() // slots)
-    for b in range(num_blocks):
-        for r in range(rows):
-            if b * slots < visible[r // group]:
-                _score_block(q[r], keys[table[b], kv_head], scores[r, b * slots : (b + 1) * slots])
+    _score(q, rows, keys, table, kv_head, seen, copy, turned, scores)
+    sums = np.empty(rows, np.float32)
     for r in range(rows):
-        seen = visible[r // group]
-        scores[r, seen : -(-seen // slots) * slots] = 0
-        q[r, 0] = _softmax(scores[r], seen)  # the query is spent: its first number now holds the sum
-    for b in range(num_blocks):
-        for r in range(rows):
-            if b * slots < visible[r // group]:
-                target = output[r // group, first_head + r % group]
-                _mix_block(scores[r, b * slots : (b + 1) * slots], values[table[b], kv_head], target)
+        sums[r] = _softmax(scores[r], visible[r // group])
+    _mix(scores, rows, values, table, kv_head, seen, copy, q)  # the queries are spent: their place takes the result
     for r in range(rows):
         for i in range(dim):
-            output[r // group, first_head + r % group, i] /= q[r, 0]
+            output[r // group, first_head + r % group, i] = q[r, i] / sums[r]
 
 
-@compiled()
-def attend_serial(units, tables, visible, queries, keys, values, output):
-    """Work through `units` [n, 4] of (row, first token, tokens, kv head) on this thread."""
-    kv_heads, slots, dim = keys.shape[1:]
-    group = queries.shape[1] // kv_heads
-    q = np.empty((TILE * group, dim), np.float32)
-    scores = np.empty((TILE * group, tables.shape[1] * slots), np.float32)
-    for row, first, count, kv_head in units:
-        span = slice(first, first + count)
-        _attend_unit(
-            tables[row],
-            visible[span],
-            queries[span],
-            keys,
-            values,
-            kv_head * group,
-            kv_head,
-            output[span],
-            q,
-            scores,
-        )
-
-
-@compiled(parallel=True)
-def attend_parallel(units, bounds, tables, visible, queries, keys, values, output):
-    """Thread i works through units [bounds[i], bounds[i + 1])."""
-    for i in prange(len(bounds) - 1):
-        attend_serial(units[bounds[i] : bounds[i + 1]], tables, visible, queries, keys, values, output)
+@callback()
+def attend_unit(arguments, unit):
+    """Unit `unit` of (row, first token, tokens, kv head). Arguments (int64): see `arguments_of`."""
+    units, tables, table_width, visible, queries, keys, values, output = [load(arguments + 8 * i) for i in range(8)]
+    tokens, heads, dim, blocks, kv_heads, slots = [load(arguments + 64 + 8 * i) for i in range(6)]
+    row, first, count, kv_head = [load(units + 32 * unit + 8 * i) for i in range(4)]
+    span = slice(first, first + count)
+    pool = (blocks, kv_heads, slots, dim)
+    group = heads // kv_heads
+    _attend(
+        carray(as_words(tables + 8 * row * table_width), (table_width,)),
+        carray(as_words(visible), (tokens,))[span],
+        carray(as_floats(queries), (tokens, heads, dim))[span],
+        carray(as_floats(keys), pool),
+        carray(as_floats(values), pool),
+        kv_head * group,
+        group,
+        kv_head,
+        carray(as_floats(output), (tokens, heads, dim))[span],
+    )

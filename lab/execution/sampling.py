@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lab.execution.device import send
 from lab.plan import Row
 from lab.request import SamplingParams
 
@@ -29,17 +30,21 @@ class Sampled:
 def sample(logits: Tensor, rows: list[Row]) -> Sampled:
     """The next token of each row; logits [rows, vocab] are in the order of `rows` and may be overwritten.
 
+    Computed in float32 on the logits' device; the host waits once, for the result.
+
     At temperature 0 the score is the logit; otherwise it is logit / temperature + noise among the tokens that
     top-k and top-p leave. A margin below rounding error means that the choice was a tie; a single candidate has an
     infinite one.
     """
+    logits = logits.to(torch.float32)
     for index, row in enumerate(rows):
         if row.request.sampling.temperature > 0:
             position = row.start + row.num_tokens
             logits[index] = noisy_scores(logits[index], row.request.sampling, row.request.id, position)
     best, tokens = logits.max(dim=-1)
     second = logits.scatter_(1, tokens[:, None], float("-inf")).amax(dim=-1)
-    return Sampled(tokens.tolist(), (best - second).tolist())
+    ids, margins = torch.stack((tokens.to(torch.float64), (best - second).to(torch.float64))).tolist()
+    return Sampled([int(token) for token in ids], margins)
 
 
 def noisy_scores(logits: Tensor, params: SamplingParams, request_id: int, position: int) -> Tensor:
@@ -47,7 +52,7 @@ def noisy_scores(logits: Tensor, params: SamplingParams, request_id: int, positi
     # relative to the largest, so that a tiny temperature sends the others to -inf and not the largest to +inf
     relative = (logits - logits.max()) / params.temperature
     scores = keep_likely(relative.nan_to_num(nan=0.0), params.top_k, params.top_p)
-    return scores + gumbel_noise(len(logits), params.seed, request_id, position)
+    return scores + send(gumbel_noise(len(logits), params.seed, request_id, position), scores.device)
 
 
 def keep_likely(scores: Tensor, top_k: int, top_p: float) -> Tensor:
@@ -60,12 +65,22 @@ def keep_likely(scores: Tensor, top_k: int, top_p: float) -> Tensor:
         scores = torch.full_like(scores, float("-inf")).index_copy_(0, ids, best)
     if top_p < 1:
         probabilities = scores.softmax(dim=-1)
-        # All tokens below this bound weigh less than 1 - top_p together: no need to sort them.
-        ids = (probabilities >= (1 - top_p) / len(scores)).nonzero()[:, 0]
+        ids = candidates(probabilities, top_p)
         ordered, order = probabilities[ids].sort(descending=True, stable=True)
-        kept = ids[order[ordered.cumsum(dim=-1) - ordered < top_p]]
-        scores = torch.full_like(scores, float("-inf")).index_copy_(0, kept, scores[kept])
+        ids = ids[order]
+        dropped = ordered.cumsum(dim=-1) - ordered >= top_p
+        kept = scores[ids].masked_fill(dropped, float("-inf"))
+        scores = torch.full_like(scores, float("-inf")).index_copy_(0, ids, kept)
     return scores
+
+
+def candidates(probabilities: Tensor, top_p: float) -> Tensor:
+    """Ids worth sorting. On the CPU sorting is slow, so those go whose sum is below 1 - top_p whatever their order;
+    a GPU sorts quickly, and would have to wait for their number.
+    """
+    if probabilities.device.type != "cpu":
+        return torch.arange(len(probabilities), device=probabilities.device)
+    return (probabilities >= (1 - top_p) / len(probabilities)).nonzero()[:, 0]
 
 
 def gumbel_noise(size: int, seed: int, request_id: int, position: int) -> Tensor:

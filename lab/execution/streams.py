@@ -50,7 +50,9 @@ def _stream(device: torch.device, lane: int, fraction: float) -> Iterator[None]:
             context = _green_context(device, fraction)
             context.set_context()
             undo.callback(context.pop_context)
-        stream = torch.cuda.Stream(device, priority=-1 if lane == 0 else 0)
+            stream = context.Stream()  # a stream made elsewhere would leave the context
+        else:
+            stream = torch.cuda.Stream(device, priority=-1 if lane == 0 else 0)
         stream.wait_stream(torch.cuda.default_stream(device))  # weights and pool are there
         with torch.cuda.stream(stream):
             yield

@@ -62,8 +62,12 @@ class ChatTokenizer:
         """The conversation as the text the model sees."""
         if self._template is None:
             raise ModelError(f"{self._folder} has no chat template: use encode() instead of encode_chat()")
-        template = _environment().from_string(self._template)
-        return template.render(messages=as_messages(messages), add_generation_prompt=True, **self._special)
+        given = {"messages": as_messages(messages), "add_generation_prompt": True, "tools": None, "documents": None}
+        try:
+            return _environment().from_string(self._template).render(**given, **self._special)
+        except Exception as error:  # a template is a program that came with the weights: anything can happen in it
+            reason = f"{type(error).__name__}: {error}"
+            raise ModelError(f"the chat template of {self._folder} fails on these messages ({reason})") from error
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._fast.decode(list(ids), skip_special_tokens=True)
@@ -119,7 +123,7 @@ def read_eos_ids(folder: Path, tokenizer: Tokenizer) -> tuple[int, ...]:
 
 
 def _token_text(token: str | dict[str, Any]) -> str:
-    return token if isinstance(token, str) else token["content"]
+    return token if isinstance(token, str) else str(token.get("content", ""))
 
 
 def _find_template(folder: Path, settings: dict[str, Any]) -> str | None:
@@ -129,8 +133,10 @@ def _find_template(folder: Path, settings: dict[str, Any]) -> str | None:
         return path.read_text(encoding="utf-8")
     template = settings.get("chat_template")
     if isinstance(template, list):
-        named = {entry["name"]: entry["template"] for entry in template}
-        return named.get("default")
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    if template is not None and not isinstance(template, str):
+        raise ModelError(f"{folder / 'tokenizer_config.json'}: its chat_template is a {type(template).__name__}")
     return template
 
 

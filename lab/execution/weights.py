@@ -1,7 +1,8 @@
-"""Weights from disk: a Llama-family folder of safetensors becomes fused, prepacked float32 layers. Never a pickle."""
+"""Weights from disk: a Llama-family folder of safetensors becomes fused, prepacked layers. Never a pickle."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from torch import Tensor
 
 from lab.errors import ModelError
 from lab.execution.config import ModelConfig, read_config, read_json
+from lab.execution.device import check_room, explain_memory
 from lab.execution.linear import Linear
 
 Tensors = dict[str, Tensor]
+Shapes = dict[str, tuple[int, ...]]
+CPU = torch.device("cpu")
 
 
 @dataclass(slots=True)
@@ -26,6 +30,7 @@ class Layer:
     mlp_norm: Tensor  # [hidden]
     gate_up: Linear  # hidden -> gate, up
     down: Linear
+    head_norm: Tensor | None = None  # [query and key heads, head size], where heads are normalised (Qwen3)
 
 
 @dataclass(slots=True)
@@ -36,34 +41,48 @@ class Weights:
     head: Linear  # hidden -> vocab
 
 
-def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+def expected_shapes(config: ModelConfig) -> Shapes:
     """Every tensor a checkpoint of this configuration must hold, by its Hugging Face name."""
-    hidden, wide = config.hidden_size, config.intermediate_size
-    query, kv = config.query_size, config.kv_size
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, hidden)}
+    hidden = config.hidden_size
+    shapes: Shapes = {"model.embed_tokens.weight": (config.vocab_size, hidden)}
     for i in range(config.num_layers):
-        shapes |= {
-            f"model.layers.{i}.input_layernorm.weight": (hidden,),
-            f"model.layers.{i}.self_attn.q_proj.weight": (query, hidden),
-            f"model.layers.{i}.self_attn.k_proj.weight": (kv, hidden),
-            f"model.layers.{i}.self_attn.v_proj.weight": (kv, hidden),
-            f"model.layers.{i}.self_attn.o_proj.weight": (hidden, query),
-            f"model.layers.{i}.post_attention_layernorm.weight": (hidden,),
-            f"model.layers.{i}.mlp.gate_proj.weight": (wide, hidden),
-            f"model.layers.{i}.mlp.up_proj.weight": (wide, hidden),
-            f"model.layers.{i}.mlp.down_proj.weight": (hidden, wide),
-        }
+        shapes |= {f"model.layers.{i}.{name}": shape for name, shape in _layer_shapes(config).items()}
     shapes["model.norm.weight"] = (hidden,)
     if not config.tied:
         shapes["lm_head.weight"] = (config.vocab_size, hidden)
     return shapes
 
 
-def load_checkpoint(folder: str | Path) -> tuple[ModelConfig, Tensors]:
-    """Read configuration and float32 tensors of a checkpoint folder.
+def _layer_shapes(config: ModelConfig) -> Shapes:
+    hidden, wide = config.hidden_size, config.intermediate_size
+    query, kv = config.query_size, config.kv_size
+    shapes: Shapes = {
+        "input_layernorm.weight": (hidden,),
+        "self_attn.q_proj.weight": (query, hidden),
+        "self_attn.k_proj.weight": (kv, hidden),
+        "self_attn.v_proj.weight": (kv, hidden),
+        "self_attn.o_proj.weight": (hidden, query),
+        "post_attention_layernorm.weight": (hidden,),
+        "mlp.gate_proj.weight": (wide, hidden),
+        "mlp.up_proj.weight": (wide, hidden),
+        "mlp.down_proj.weight": (hidden, wide),
+    }
+    if config.qkv_bias:
+        shapes |= {"self_attn.q_proj.bias": (query,), "self_attn.k_proj.bias": (kv,), "self_attn.v_proj.bias": (kv,)}
+    if config.out_bias:
+        shapes["self_attn.o_proj.bias"] = (hidden,)
+    if config.head_norms:
+        shapes |= {"self_attn.q_norm.weight": (config.head_dim,), "self_attn.k_norm.weight": (config.head_dim,)}
+    return shapes
+
+
+def load_checkpoint(
+    folder: str | Path, device: torch.device = CPU, dtype: torch.dtype = torch.float32
+) -> tuple[ModelConfig, Tensors]:
+    """Read configuration and tensors of a checkpoint folder, as `dtype` on `device`.
 
     Raises ModelError that names the folder, file or tensor (with both shapes) when something is missing, of
-    another shape, or of an architecture this engine does not compute.
+    another shape, not finite, or of an architecture this engine does not compute, and when memory is too small.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -73,13 +92,17 @@ def load_checkpoint(folder: str | Path) -> tuple[ModelConfig, Tensors]:
     config = read_config(folder)
     shapes = expected_shapes(config)
     where = _files_of(folder, shapes)
+    total = sum(map(math.prod, shapes.values())) * dtype.itemsize
+    what, advice = f"the weights of {folder.name} ({total / 2**30:.2f} GiB)", "take a smaller model or a shorter dtype"
+    check_room(total, what, advice, device)
     tensors: Tensors = {}
-    for path in sorted(set(where.values())):
-        tensors |= _read_file(path, [name for name in shapes if where[name] == path], shapes)
+    with explain_memory(what, advice, device):
+        for path in sorted(set(where.values())):
+            tensors |= _read_file(path, [name for name in shapes if where[name] == path], shapes, device, dtype)
     return config, tensors
 
 
-def _files_of(folder: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Path]:
+def _files_of(folder: Path, shapes: Shapes) -> dict[str, Path]:
     """Which file each tensor is in: all in model.safetensors, or as the index of a sharded checkpoint says."""
     if (folder / "model.safetensors").is_file():
         return dict.fromkeys(shapes, folder / "model.safetensors")
@@ -92,8 +115,8 @@ def _files_of(folder: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Pat
     return {name: folder / Path(index[name]).name for name in shapes}
 
 
-def _read_file(path: Path, names: list[str], shapes: dict[str, tuple[int, ...]]) -> Tensors:
-    """The named tensors of one safetensors file, checked and as float32."""
+def _read_file(path: Path, names: list[str], shapes: Shapes, device: torch.device, dtype: torch.dtype) -> Tensors:
+    """The named tensors of one safetensors file, checked."""
     tensors: Tensors = {}
     try:
         with safe_open(path, framework="pt") as file:
@@ -107,32 +130,52 @@ def _read_file(path: Path, names: list[str], shapes: dict[str, tuple[int, ...]])
                         f"{path}: tensor {name} has shape {list(tensor.shape)}, "
                         f"its config.json asks for {list(shapes[name])}"
                     )
-                tensors[name] = tensor.to(torch.float32)
+                tensors[name] = tensor.to(device, dtype)
+                _check_finite(tensors[name], f"{path}: tensor {name}")
     except (OSError, SafetensorError) as error:
         raise ModelError(f"cannot read {path}: {error}") from error
     return tensors
 
 
-def fuse(config: ModelConfig, tensors: Tensors) -> Weights:
-    """Join the projections that share an input and prepack every matrix."""
+def _check_finite(tensor: Tensor, name: str) -> None:
+    """One number that is not finite would make every token of every request the same nonsense, silently."""
+    low, high = (bound.item() for bound in torch.aminmax(tensor))  # NaN where anything is NaN
+    if not (math.isfinite(low) and math.isfinite(high)):
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise ModelError(f"{name} holds numbers that are not finite in {kind}: a damaged file, or too short a dtype")
 
-    def get(i: int, name: str) -> Tensor:
-        return tensors[f"model.layers.{i}.{name}.weight"]
 
-    def joined(i: int, *names: str) -> Linear:
-        return Linear(torch.cat([get(i, name) for name in names]))
+def fuse(config: ModelConfig, tensors: Tensors, storage: str = "fp32") -> Weights:
+    """Join the projections that share an input and prepack every matrix, stored as linear.py's `storage` says.
 
-    layers = [
-        Layer(
-            attention_norm=get(i, "input_layernorm"),
-            qkv=joined(i, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-            out=Linear(get(i, "self_attn.o_proj")),
-            mlp_norm=get(i, "post_attention_layernorm"),
-            gate_up=joined(i, "mlp.gate_proj", "mlp.up_proj"),
-            down=Linear(get(i, "mlp.down_proj")),
-        )
-        for i in range(config.num_layers)
-    ]
-    embedding = tensors["model.embed_tokens.weight"]
-    head = Linear(embedding if config.tied else tensors["lm_head.weight"])
-    return Weights(embedding, layers, tensors["model.norm.weight"], head)
+    Empties `tensors`, so that no weight is kept twice.
+    """
+    embedding, final_norm = tensors.pop("model.embed_tokens.weight"), tensors.pop("model.norm.weight")
+    layers = [_fuse_layer(config, tensors, f"model.layers.{i}.", storage) for i in range(config.num_layers)]
+    head = Linear(embedding if config.tied else tensors.pop("lm_head.weight"), storage=storage)
+    return Weights(embedding, layers, final_norm, head)
+
+
+def _fuse_layer(config: ModelConfig, tensors: Tensors, prefix: str, storage: str) -> Layer:
+    def get(name: str) -> Tensor:
+        return tensors.pop(prefix + name)
+
+    def joined(*names: str, bias: bool = False) -> Linear:
+        parts = [get(f"{name}.weight") for name in names]
+        biases = torch.cat([get(f"{name}.bias") for name in names]) if bias else None
+        return Linear(torch.cat(parts), biases, storage=storage)
+
+    head_norm = None
+    if config.head_norms:
+        heads = (config.num_heads, config.num_kv_heads)
+        norms = (get("self_attn.q_norm.weight"), get("self_attn.k_norm.weight"))
+        head_norm = torch.cat([norm.expand(count, -1) for norm, count in zip(norms, heads, strict=True)])
+    return Layer(
+        attention_norm=get("input_layernorm.weight"),
+        qkv=joined("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", bias=config.qkv_bias),
+        out=joined("self_attn.o_proj", bias=config.out_bias),
+        mlp_norm=get("post_attention_layernorm.weight"),
+        gate_up=joined("mlp.gate_proj", "mlp.up_proj"),
+        down=joined("mlp.down_proj"),
+        head_norm=head_norm,
+    )

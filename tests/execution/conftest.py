@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from lab.execution.attention import make_attention
+from lab.execution.device import seen_by_torch
 from lab.execution.inputs import build_inputs
 from lab.execution.kv_cache import PagedKV
 from lab.execution.model import Model, load_model
@@ -33,6 +34,16 @@ LLAMAS = {
     "head_dim": dict(num_attention_heads=3, num_key_value_heads=1, head_dim=32, tie_word_embeddings=False),
     "theta": dict(num_attention_heads=4, num_key_value_heads=2, rope_theta=500000.0, tie_word_embeddings=True),
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` skip themselves, with what torch sees, where there is none."""
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason=f"needs a CUDA device: {seen_by_torch()}")
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(skip)
 
 
 @pytest.fixture(scope="session")

@@ -162,13 +162,47 @@ def test_the_paged_kernel_sums_in_an_order_that_depends_on_the_context_only(rand
     assert torch.equal(crowd[37:], whole[50:])
 
 
-def test_without_openmp_a_thread_pool_gives_the_same_bits(tiny, prompt_logits, random_prompt, monkeypatch):
-    from lab.execution import paged_attention
+def test_one_core_gives_the_bits_of_several(tiny, prompt_logits, random_prompt):
+    from lab.execution.cores import one_core
 
     prompt = random_prompt(100)
     wanted = prompt_logits(tiny, prompt)
-    monkeypatch.setattr(paged_attention, "openmp", lambda: False)
-    assert torch.equal(prompt_logits(tiny, prompt), wanted)
+    with one_core():
+        assert torch.equal(prompt_logits(tiny, prompt), wanted)
+
+
+@pytest.mark.parametrize(("slots", "dim"), [(16, 64), (8, 64), (5, 12), (32, 128), (48, 40)])
+def test_the_paged_kernel_agrees_with_the_reference_for_odd_sizes(slots, dim, random_prompt):
+    """Vectors that fill no panel, blocks that hold no or several groups of keys, contexts that end inside one."""
+    torch.manual_seed(slots)
+    blocks = -(-100 // slots)
+    keys, values = torch.randn(blocks + 1, 2, slots, dim), torch.randn(blocks + 1, 2, slots, dim)
+    rows = [Row(Request(0, random_prompt(100), block_table=list(range(blocks))), 60, 40, False)]
+    queries = torch.randn(40, 6, dim)
+    inputs = build_inputs(StepPlan(rows), slots, blocks)
+    wanted, got = (
+        make_attention(name).attend(queries, keys, values, make_attention(name).prepare(inputs, 2, slots))
+        for name in ("reference", "paged_cpu")
+    )
+    assert (wanted - got).abs().max() < 2e-6
+
+
+def test_attention_does_not_depend_on_the_block_size(random_prompt):
+    """The same keys in blocks of 5, 16 and 32 slots: the same bits."""
+    torch.manual_seed(0)
+    keys, values, queries = torch.randn(70, 2, 64), torch.randn(70, 2, 64), torch.randn(30, 6, 64)
+    results = []
+    for slots in (5, 16, 32):
+        blocks = -(-70 // slots)
+        pools = [torch.zeros(blocks + 1, slots, 2, 64) for _ in range(2)]
+        for pool, vectors in zip(pools, (keys, values), strict=True):
+            pool.view(-1, 2, 64)[:70] = vectors
+        request = Request(0, random_prompt(70), block_table=list(range(blocks)))
+        inputs = build_inputs(StepPlan([Row(request, 40, 30, False)]), slots, blocks)
+        attention = make_attention("paged_cpu")
+        in_blocks = [pool.transpose(1, 2).contiguous() for pool in pools]
+        results.append(attention.attend(queries, *in_blocks, attention.prepare(inputs, 2, slots)))
+    assert torch.equal(results[0], results[1]) and torch.equal(results[1], results[2])
 
 
 def test_without_numba_the_reference_takes_over(monkeypatch):

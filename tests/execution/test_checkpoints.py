@@ -91,6 +91,29 @@ def test_a_wrong_shape_is_named_with_both_shapes(folder):
         load_model(folder)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_not_finite_is_named(folder, value):
+    def damage(tensors):
+        tensors["model.layers.0.mlp.down_proj.weight"][3, 4] = value
+
+    edit_tensors(folder, damage)
+    with pytest.raises(ModelError, match=r"layers\.0\.mlp\.down_proj\.weight holds numbers that are not finite in"):
+        load_model(folder)
+
+
+def test_a_weight_too_large_for_float16_is_named(folder):
+    edit_tensors(folder, lambda tensors: tensors.update({"model.norm.weight": torch.full((48,), 1e5)}))
+    assert load_model(folder, dtype="bfloat16").weights.final_norm.dtype == torch.bfloat16
+    with pytest.raises(ModelError, match=r"model\.norm\.weight holds numbers that are not finite in float16: .* dtype"):
+        load_model(folder, dtype="float16")
+
+
+def test_weights_larger_than_the_machine_are_refused_before_they_are_read(folder):
+    edit_config(folder, vocab_size=2_000_000_000)
+    with pytest.raises(ModelError, match=r"the weights of model \(.* GiB\): .* take a smaller model or a shorter"):
+        load_model(folder)
+
+
 def test_an_index_without_a_tensor_is_named(llama_folder, tmp_path):
     folder = shutil.copytree(llama_folder("gqa", max_shard_size="40KB"), tmp_path / "model")
     path = folder / "model.safetensors.index.json"
@@ -110,9 +133,12 @@ def test_an_index_without_a_tensor_is_named(llama_folder, tmp_path):
     ("changes", "message"),
     [
         (dict(architectures=["GPT2LMHeadModel"]), "is a GPT2LMHeadModel"),
-        (dict(attention_bias=True), "biases in attention"),
+        (dict(mlp_bias=True), "biases in the MLP"),
         (dict(hidden_act="gelu"), "activation 'gelu'"),
-        (dict(rope_parameters=dict(rope_type="llama3", rope_theta=1e4)), "rope type 'llama3'"),
+        (dict(rope_parameters=dict(rope_type="yarn", rope_theta=1e4, factor=4.0)), "rope type 'yarn'"),
+        (dict(rope_parameters=dict(rope_type="llama3", rope_theta=1e4)), "config.json lacks 'factor'"),
+        (dict(rope_parameters="fast"), "no number"),
+        (dict(hidden_size="wide"), "no number.*wide"),
         (dict(num_key_value_heads=3), "must be a multiple"),
     ],
 )

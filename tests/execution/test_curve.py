@@ -20,3 +20,17 @@ def test_every_request_gets_a_token_per_step_in_its_own_blocks():
     assert [len(request.output) for request in crowd.requests] == [4, 4, 4]
     blocks = [block for request in crowd.requests for block in request.block_table]
     assert len(set(blocks)) == len(blocks)
+
+
+def test_a_step_and_its_products_are_timed_for_the_same_batch(monkeypatch):
+    from lab.execution import curve
+    from lab.execution.linear import Linear
+
+    model, shapes = lab.load_model("tiny"), []
+    call = Linear.__call__
+    monkeypatch.setattr(Linear, "__call__", lambda self, x: shapes.append((x.shape[0], *self.shape)) or call(self, x))
+    (point,) = curve.product_share(model, batches=(3,), context=20, steps=2)
+    assert point.batch == 3 and abs(point.ratio - point.step_ms / point.products_ms) < 1e-9
+    per_step = 4 * model.config.num_layers + 1
+    assert len(shapes) == (1 + 2 + 2) * per_step  # one untimed step, two timed, twice the products alone
+    assert shapes[per_step : 2 * per_step] == shapes[2 * per_step : 3 * per_step]

@@ -114,7 +114,7 @@ def test_misuse_is_named(tiny):
 
 
 def test_a_pool_larger_than_the_machine_is_refused_with_sizes(tiny):
-    with pytest.raises(ModelError, match=r"4000000000 \+ 0 host blocks of 16 tokens need .* GiB"):
+    with pytest.raises(ModelError, match=r"4000000000 \+ 0 host blocks of 16 tokens: .* GiB are needed \("):
         PagedKV(tiny.config, 4_000_000_000, 16)
 
 
@@ -129,6 +129,40 @@ def test_flops_and_bytes_are_those_of_the_plan(tiny, random_prompt):
     assert tiny.num_parameters == 2 * layer + 2 * 64 * 512 + 5 * 64
     assert runner.bytes(plan) == 4 * tiny.matrix_parameters + tiny.kv_bytes_per_token * (3 + 5)
     assert tiny.kv_bytes_per_token == 2 * c.num_layers * c.num_kv_heads * c.head_dim * 4
+    result = runner.run(plan)
+    assert (result.flops, result.bytes) == (runner.flops(plan), runner.bytes(plan))
+
+
+def test_half_precision_halves_the_bytes_and_keeps_the_logits_near(tiny, prompt_logits, random_prompt):
+    """bfloat16 keeps 8 bits: a few hundredths of the logits' spread; a wrong mask or position gives a share near 1."""
+    prompt = random_prompt(40)
+    wanted = prompt_logits(tiny, prompt)
+    for dtype in ("bfloat16", "float16"):
+        half = load_model("tiny", dtype=dtype)
+        plan = StepPlan([Row(Request(0, prompt, block_table=[0, 1, 2]), 0, 40, True)])
+        assert 2 * ModelRunner(half, 3).bytes(plan) == ModelRunner(tiny, 3).bytes(plan)
+        runner = ModelRunner(half, 3)
+        assert runner.packed.name == "sdpa" and runner.cache.keys.dtype == half.dtype
+        logits = runner._logits(plan)
+        assert (logits.float() - wanted[-1]).abs().mean() < 0.1 * wanted[-1].std()
+    with pytest.raises(ModelError, match="'paged_cpu' is for float32 on the CPU, not for torch.float16"):
+        ModelRunner(half, 3, attention="paged_cpu")
+
+
+def test_memory_that_ends_within_a_step_is_said_with_the_size_of_the_step(tiny, random_prompt, monkeypatch):
+    runner = ModelRunner(tiny, 4)
+    plan = StepPlan([Row(Request(0, random_prompt(20), block_table=[0, 1]), 0, 20, True)])
+    for error in (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory: 9 bytes")):
+
+        def forward(self, inputs, cache, attention, error=error):
+            raise error
+
+        monkeypatch.setattr(type(tiny), "forward", forward)
+        with pytest.raises(ModelError, match="no memory for a step of 20 tokens over 1 rows on cpu; take a smaller"):
+            runner.run(plan)
+    monkeypatch.setattr(type(tiny), "forward", lambda *_: torch.zeros(1) + torch.zeros(2, 3) @ torch.zeros(2))
+    with pytest.raises(RuntimeError, match="size mismatch|incompatible|mat1"):  # any other error stays what it is
+        runner.run(plan)
 
 
 def test_an_empty_plan_does_nothing(tiny):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lab.execution import sampling
 from lab.execution.sampling import gumbel_noise, keep_likely, sample
 from lab.plan import Row
 from lab.request import Request, SamplingParams
@@ -83,6 +84,26 @@ def test_top_k_and_top_p_keep_the_smallest_sufficient_set(top_k, top_p, kept):
     result = keep_likely(scores, top_k, top_p)
     assert {i for i in range(4) if result[i] > float("-inf")} == kept
     assert torch.equal(result[list(kept)], scores[list(kept)])
+
+
+def test_a_gpu_sorts_everything_and_keeps_the_same_set(monkeypatch):
+    """Only the choice of what to sort depends on the device, so it can be tested on the CPU."""
+    torch.manual_seed(2)
+    scores = 3 * torch.randn(1000)
+    for top_p in (1e-6, 0.3, 0.9, 0.999):
+        wanted = keep_likely(scores, 0, top_p)
+        with monkeypatch.context() as patch:
+            patch.setattr(sampling, "candidates", lambda probabilities, top_p: torch.arange(len(probabilities)))
+            assert torch.equal(keep_likely(scores, 0, top_p), wanted)
+
+
+def test_half_precision_logits_are_sampled_in_float32():
+    """A margin of half a bfloat16 step at 1.0, and an id that no half-precision number holds."""
+    logits = torch.zeros(1, 70_001, dtype=torch.bfloat16)
+    logits[0, 69_999], logits[0, 3] = 1.0078125, 1.0
+    result = sample(logits, [row(0)])
+    assert result.tokens == [69_999]
+    assert result.margins == [0.0078125]
 
 
 def test_only_likely_tokens_are_drawn():

@@ -89,6 +89,31 @@ def test_a_template_cannot_reach_the_machine(tmp_path, real_folder):
         ChatTokenizer(tmp_path).render("x")
 
 
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{% if messages %}", "TemplateSyntaxError"),
+        ("{{ messages[0].content + 1 }}", "TypeError"),
+        ("{{ raise_exception('only system turns') }}", "only system turns"),
+        ("{{ tools.names }}{{ missing.deeper }}", "UndefinedError"),
+    ],
+)
+def test_a_broken_template_is_a_model_error_with_its_reason(tmp_path, real_folder, template, reason):
+    tokenizer = load_tokenizer(make_folder(tmp_path, real_folder, chat_template=template))
+    with pytest.raises(ModelError, match=f"the chat template of .* fails on these messages .*{reason}"):
+        tokenizer.encode_chat("x")
+
+
+def test_settings_of_another_shape_are_named_or_ignored(tmp_path, real_folder):
+    make_folder(tmp_path, real_folder, eos_token={"text": "<|im_end|>"}, chat_template="{{ eos_token }}!")
+    assert ChatTokenizer(tmp_path).render("x") == "!"
+    with pytest.raises(ModelError, match="chat_template is a int"):
+        load_tokenizer(make_folder(tmp_path, real_folder, chat_template=7))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match="tokenizer.json is damaged"):
+        load_tokenizer(tmp_path)
+
+
 def test_several_eos_tokens(tmp_path, real_folder):
     folder = make_folder(tmp_path, real_folder, eos_token="<|im_end|>")
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 0]}))

@@ -1,0 +1,46 @@
+"""Weights packed for the matrix kernel, and the product itself, shared among the cores. Needs numba."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lab.execution import gemm_kernel
+from lab.execution.cores import all_cores
+from lab.execution.gemm_kernel import PANEL
+
+
+class Panels:
+    """A weight [out, in] as panels (see gemm_kernel.py); calling it maps float32 [rows, in] to [rows, out].
+
+    With `half` the numbers are stored as float16 and every product is still computed in float32: half the memory to
+    read, and weights rounded to 11 bits.
+    """
+
+    __slots__ = ("out", "depth", "pairs", "half", "_panels", "_address")
+
+    def __init__(self, weight: Tensor, half: bool = False):
+        self.out, self.depth = weight.shape
+        self.pairs = -(-self.out // (2 * PANEL))
+        self.half = half and gemm_kernel.HAS_HALF  # elsewhere the rounded numbers are kept as float32
+        weight = weight.half() if half else weight
+        padded = F.pad(weight, (0, 0, 0, 2 * PANEL * self.pairs - self.out))
+        panels = padded.view(-1, PANEL, self.depth).transpose(1, 2)  # [panels, in, 16]
+        self._panels = panels.to(torch.float16 if self.half else torch.float32).contiguous()
+        self._address = self._panels.data_ptr()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x = x.contiguous()
+        rows = x.shape[0]
+        y = torch.empty(rows, 2 * PANEL * self.pairs)
+        arguments = gemm_kernel.arguments_of(
+            x.data_ptr(), rows, self.depth, self._address, self.pairs, y.data_ptr(), self.half
+        )
+        all_cores().run(gemm_kernel.multiply_unit.address, arguments, gemm_kernel.units_of(rows, self.pairs))
+        return y if self.out == y.shape[1] else y[:, : self.out]
+
+
+def is_fast() -> bool:
+    """Whether this processor has the fused multiply-add that the kernel is made of (x86 since 2013, every ARM64)."""
+    return gemm_kernel.HAS_FMA

@@ -1,0 +1,93 @@
+"""Units of a job are computed once each, whoever computes them, and helpers come and go unharmed."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from lab.execution import cores
+from lab.execution.cores import Cores, one_core
+from lab.execution.native import add, callback, load
+
+
+@callback()
+def count_unit(arguments, unit):
+    """Add one to word `unit` of the array at arguments[0], after some work."""
+    total = 0
+    for i in range(load(arguments + 8)):
+        total += i * unit
+    add(load(arguments) + 8 * unit, 1 + (total & 0))
+
+
+@pytest.fixture
+def three():
+    made = Cores(3)
+    yield made
+    made.stop()
+
+
+def run(on: Cores, units: int, work: int = 100) -> np.ndarray:
+    counts = np.zeros(max(units, 1) + 1, np.int64)
+    on.run(count_unit.address, np.array([counts.ctypes.data, work], np.int64), units)
+    return counts
+
+
+@pytest.mark.parametrize("units", [0, 1, 2, 3, 100, 5000])
+def test_every_unit_is_computed_once(three, units):
+    for _ in range(20):
+        counts = run(three, units)
+        assert counts[:units].tolist() == [1] * units and counts[units] == 0
+
+
+def test_many_jobs_one_after_the_other(three):
+    for job in range(3000):
+        assert run(three, 1 + job % 7, work=job % 50)[:-1].tolist() == [1] * (1 + job % 7)
+
+
+def test_helpers_that_fell_asleep_are_not_waited_for_and_wake_up(three):
+    for _ in range(5):
+        assert run(three, 50).sum() == 50
+        time.sleep(0.05)  # longer than a helper looks for work
+    assert all(helper.is_alive() for helper in three._helpers)
+
+
+def test_two_callers_at_once_both_get_their_results(three):
+    results: list[bool] = []
+
+    def caller() -> None:
+        results.append(all(run(three, 40, work=2000).sum() == 40 for _ in range(50)))
+
+    threads = [threading.Thread(target=caller) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 4
+
+
+def test_inside_one_core_no_helper_is_started():
+    made = Cores(2)
+    with one_core():
+        assert run(made, 30).sum() == 30
+    assert made._helpers == []
+    run(made, 30)
+    assert len(made._helpers) == 1
+    made.stop()
+
+
+def test_stopping_and_going_on(three):
+    run(three, 10)
+    three.stop()
+    assert three._helpers == []
+    assert run(three, 10).sum() == 10
+
+
+def test_more_units_than_the_word_can_hold_are_computed_by_the_caller():
+    made = Cores(2)
+    counts = np.zeros(cores.LIMIT, np.int64)
+    made.run(count_unit.address, np.array([counts.ctypes.data, 0], np.int64), cores.LIMIT)
+    assert counts.min() == counts.max() == 1
+    assert made._helpers == []

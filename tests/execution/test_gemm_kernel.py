@@ -1,0 +1,87 @@
+"""The matrix kernel: right, and every row the same bits whatever batch it comes in."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+import torch
+
+from lab.execution import gemm_kernel
+from lab.execution.gemm import Panels
+
+SHAPES = [(960, 576), (576, 1536), (72, 40), (1, 1), (33, 577), (320, 1153)]  # out, in
+
+
+def oracle(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return (x.double() @ weight.double().T).float()
+
+
+@pytest.fixture(scope="module", params=SHAPES, ids=str)
+def product(request):
+    """A packed weight, 300 rows of input, and their products computed all at once."""
+    torch.manual_seed(sum(request.param))
+    out, depth = request.param
+    weight, x = torch.randn(out, depth), torch.randn(300, depth)
+    panels = Panels(weight)
+    return weight, panels, x, panels(x)
+
+
+def test_products_are_those_of_double_precision(product):
+    weight, _, x, y = product
+    bound = 4e-6 * x.shape[1] ** 0.5 * 4  # rounding of float32 sums of that many products of size one
+    assert y.shape == (300, weight.shape[0])
+    assert (y - oracle(x, weight)).abs().max() < max(bound, 1e-6)
+
+
+def test_a_row_is_the_same_bits_for_every_number_of_rows(product):
+    _, panels, x, y = product
+    for rows in range(1, 301):
+        assert torch.equal(panels(x[:rows]), y[:rows]), rows
+
+
+def test_a_row_is_the_same_bits_at_every_place_and_beside_any_neighbours(product):
+    _, panels, x, y = product
+    generator = torch.Generator().manual_seed(3)
+    for rows in (1, 2, 3, 5, 7, 8, 9, 31, 97, 200):
+        chosen = torch.randperm(300, generator=generator)[:rows]
+        assert torch.equal(panels(x[chosen]), y[chosen])
+    assert torch.equal(panels(x.flip(0)), y.flip(0))
+
+
+def test_weights_are_read_once_more_only_where_rows_need_it():
+    """Units: pairs of panels times blocks of rows, each output in exactly one."""
+    rows = gemm_kernel.ROWS
+    assert [gemm_kernel.units_of(n, 30) for n in (1, rows, rows + 1, 2 * rows + 1)] == [30, 30, 60, 90]
+
+
+def test_half_storage_multiplies_the_rounded_weights_in_float32():
+    torch.manual_seed(1)
+    weight, x = torch.randn(96, 200), torch.randn(20, 200)
+    half = Panels(weight, half=True)
+    assert torch.equal(half(x), Panels(weight.half().float())(x))
+    for rows in range(1, 21):
+        assert torch.equal(half(x[:rows]), half(x)[:rows])
+    assert not torch.equal(half(x), Panels(weight)(x))
+
+
+def test_half_storage_takes_half_the_memory():
+    if not gemm_kernel.HAS_HALF:
+        pytest.skip("this processor cannot convert float16")
+    weight = torch.randn(96, 200)
+    sizes = [Panels(weight, half=half)._panels.untyped_storage().nbytes() for half in (True, False)]
+    assert sizes == [96 * 200 * 2, 96 * 200 * 4]
+
+
+def test_other_layouts_of_the_input():
+    torch.manual_seed(2)
+    weight, x = torch.randn(64, 48), torch.randn(48, 10)
+    panels = Panels(weight)
+    assert torch.equal(panels(x.T), panels(x.T.contiguous()))
+    assert panels(torch.empty(0, 48)).shape == (0, 64)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64", "arm64", "aarch64"), reason="another processor")
+def test_this_machine_uses_the_kernel():
+    """If this fails on a processor of the last ten years, the features are read wrongly: see gemm_kernel.py."""
+    assert gemm_kernel.HAS_FMA
