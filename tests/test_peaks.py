@@ -95,3 +95,19 @@ def test_a_measured_run_is_held_against_the_peaks(folder):
     peaks.keep(1e15, 1e15)
     report = lab.run(lab.fixed_workload([(1, 2, 3)], [4], [0.0]), model)
     assert 0 < report.mfu < 1 and 0 < report.mbu < 1 and "measured on this computer" in report.peak_source
+
+
+def test_doctor_and_self_check_keep_what_they_measure(folder, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from lab import selfcheck
+    from lab.setup import doctor, measure
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    asked = []
+    monkeypatch.setattr(measure, "peak_flops", lambda *_: asked.append("flops") or Measured(5e10, "a product"))
+    monkeypatch.setattr(measure, "memory_bandwidth", lambda *_: Measured(2e10, "a triad"))
+    assert doctor.speed()["cpu_flops"] == 5e10 and peaks.this_machine().bytes_per_s == 2e10
+    assert "50 GFLOP/s and 20.0 GB/s" in selfcheck._speed() and len(asked) == 1, "measured once"
+    monkeypatch.setattr(peaks, "_kept", {})
+    (folder / "peaks.json").unlink()
+    assert "measured on this computer" in selfcheck._speed() and len(asked) == 2, "nothing was known, so it measures"

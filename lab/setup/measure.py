@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +43,60 @@ def memory_bandwidth(device: str = "cpu", seconds: float = 1.5) -> Measured:
         3 * 4 * length / best,
         f"best triad a = b + s*c over {megabytes} MiB arrays, 2 reads + 1 write counted, {_threads(device)}",
     )
+
+
+@dataclass(slots=True)
+class Threads:
+    """Microseconds of one small product (8 rows of 576 by 3,072), median, alone and beside a busy process."""
+
+    idle: float
+    beside: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.idle:.0f} µs alone, {self.beside:.0f} µs beside one busy process ({self.beside / self.idle:.1f}x)"
+        )
+
+
+def small_products(seconds: float = 0.7) -> dict[str, Threads]:
+    """What other programs do to a decode step, by each way of multiplying that is available here.
+
+    Several weights are used in turn, as the layers of a model are; each measurement takes `seconds`.
+    """
+    from lab.execution.linear import WAYS, Linear
+
+    x, weights = torch.ones(8, 576), [torch.rand(3072, 576) for _ in range(6)]
+    layers = {way: [Linear(weight, way=way) for weight in weights] for way in WAYS}
+    available = {way: made for way, made in layers.items() if made[0].way == way}
+    idle = {way: _median_product(made, x, seconds) for way, made in available.items()}
+    with busy_process():
+        beside = {way: _median_product(made, x, seconds) for way, made in available.items()}
+    return {way: Threads(idle[way], beside[way]) for way in available}
+
+
+def _median_product(layers: list[Callable], x: torch.Tensor, seconds: float) -> float:
+    """Microseconds."""
+    times, deadline = [], time.perf_counter() + seconds
+    with torch.inference_mode():
+        for layer in layers:
+            layer(x)
+        while not times or time.perf_counter() < deadline:
+            for layer in layers:
+                started = time.perf_counter()
+                layer(x)
+                times.append(time.perf_counter() - started)
+    return 1e6 * sorted(times)[len(times) // 2]
+
+
+@contextmanager
+def busy_process() -> Iterator[None]:
+    """A Python process that does nothing but compute, ended on leaving."""
+    with subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) as child:
+        try:
+            time.sleep(0.2)
+            yield
+        finally:
+            child.kill()
 
 
 def _best_seconds(work: Callable[[], object], seconds: float, device: str) -> float:
