@@ -20,10 +20,11 @@ from lab.execution import flash_attention, tiny
 from lab.execution.attention import Attention
 from lab.execution.config import ModelConfig
 from lab.execution.device import choose_device, choose_dtype, explain_memory
+from lab.execution.elementwise import gated, norm, place
 from lab.execution.hub import fetch, is_hub_name
 from lab.execution.inputs import StepInputs
 from lab.execution.kv_cache import PagedKV
-from lab.execution.rope import frequencies, rotate, rotation
+from lab.execution.rope import frequencies, rotation
 from lab.execution.tokenizer import Messages, Tokenizer, load_tokenizer, read_eos_ids
 from lab.execution.weights import Weights, expected_shapes, fuse, load_checkpoint
 from lab.peaks import Peaks, this_machine
@@ -145,20 +146,16 @@ class Model:
         angles = rotation(inputs.positions, self.frequencies)
         work = attention.prepare(inputs, c.num_kv_heads, cache.block_size)
         for index, layer in enumerate(self.weights.layers):
-            heads = layer.qkv(self._norm(x, layer.attention_norm)).unflatten(-1, (-1, c.head_dim))
-            turned, values = heads.split((c.num_heads + c.num_kv_heads, c.num_kv_heads), dim=1)
+            heads = layer.qkv(norm(x, layer.attention_norm, c.rms_norm_eps)).unflatten(-1, (-1, c.head_dim))
             if layer.head_norm is not None:
+                turned, values = heads.split((c.num_heads + c.num_kv_heads, c.num_kv_heads), dim=1)
                 turned = F.rms_norm(turned, (c.head_dim,), None, c.rms_norm_eps) * layer.head_norm
-            queries, keys = rotate(turned, angles).split((c.num_heads, c.num_kv_heads), dim=1)
-            cache.write(index, keys, values, inputs)
+                heads = torch.cat((turned, values), dim=1)
+            queries = place(heads, angles, cache, index, inputs)  # and its keys and values into the cache
             mixed = attention.attend(queries, cache.keys[index], cache.values[index], work)  # [tokens, heads, dim]
             x += layer.out(mixed.flatten(1))
-            gate, up = layer.gate_up(self._norm(x, layer.mlp_norm)).chunk(2, dim=-1)
-            x += layer.down(F.silu(gate).mul_(up))
-        return self.weights.head(self._norm(x[inputs.last], self.weights.final_norm))
-
-    def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, weight.shape, weight, self.config.rms_norm_eps)
+            x += layer.down(gated(layer.gate_up(norm(x, layer.mlp_norm, c.rms_norm_eps))))
+        return self.weights.head(norm(x[inputs.last], self.weights.final_norm, c.rms_norm_eps))
 
 
 def load_model(

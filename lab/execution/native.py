@@ -8,6 +8,9 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
 
 import numba
 from llvmlite import ir
@@ -15,13 +18,30 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 WORD = ir.IntType(64)
+SOURCES = ("native.py", "cores.py", "gemm_kernel.py", "paged_kernel.py", "elementwise_kernel.py")
+
+
+def _own_cache_folder() -> None:
+    """Keep compiled code in a folder named after all kernels' sources.
+
+    numba itself looks at the function's own file only, and would go on using code into which an older version of
+    another file was compiled.
+    """
+    here = Path(__file__).parent
+    digest = sha256(b"".join((here / name).read_bytes() for name in SOURCES)).hexdigest()[:12]
+    folder = Path(numba.config.CACHE_DIR or here / "__pycache__") / f"kernels-{digest}"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        numba.config.CACHE_DIR = str(folder)
+
+
+_own_cache_folder()
 
 
 def compiled(*signature: str, **options: object) -> Callable[[Callable], Callable]:
     """numba.njit, kept on disk so that only set-up waits for the compiler; not kept where no folder is writable.
 
-    With a signature it is compiled when its module is imported, otherwise when it is first called. numba looks at the
-    time of the function's own file only: whoever edits a file that others call into removes `__pycache__`.
+    With a signature it is compiled when its module is imported, otherwise when it is first called.
     """
     return _kept(lambda **kept: njit(*signature, **kept), {"nogil": True, **options})
 

@@ -1,0 +1,91 @@
+"""What a layer does between its matrix products: norm, RoPE and the write to the cache, the gated activation.
+
+In torch these are some twenty small operations a layer, each of which passes over memory and costs microseconds to
+start: with few rows about a sixth of a decode step. On the CPU each of the three is therefore one pass of our own
+(elementwise_kernel.py); the plain versions here say what is meant, and serve everything else (a GPU, other types).
+A row's result does not depend on the other rows in either.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import ModuleType
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lab.execution.inputs import StepInputs
+from lab.execution.kv_cache import PagedKV
+from lab.execution.rope import rotate
+
+
+@lru_cache(maxsize=1)
+def kernels() -> ModuleType | None:
+    """The compiled versions, None where numba is missing."""
+    try:
+        from lab.execution import elementwise_kernel
+    except ImportError:
+        return None
+    return elementwise_kernel
+
+
+def _compiled(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype == torch.float32 and kernels() is not None
+
+
+def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """x [tokens, hidden] over its root mean square, times weight [hidden] (RMSNorm, arXiv:1910.07467)."""
+    if not _compiled(x):
+        return F.rms_norm(x, weight.shape, weight, eps)
+    x, y = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+    _run("norm_unit", len(x), (x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, _bits(eps)))
+    return y
+
+
+def place(heads: Tensor, angles: tuple[Tensor, Tensor], cache: PagedKV, layer: int, inputs: StepInputs) -> Tensor:
+    """Turn queries and keys by their positions, store keys and values in the cache; returns the queries.
+
+    `heads` [tokens, query heads + key heads + value heads, dim] -> queries [tokens, query heads, dim].
+    """
+    kv_heads = cache.keys.shape[2]
+    num_heads = heads.shape[1] - 2 * kv_heads
+    if not _compiled(heads):
+        turned, values = heads.split((num_heads + kv_heads, kv_heads), dim=1)
+        queries, keys = rotate(turned, angles).split((num_heads, kv_heads), dim=1)
+        cache.write(layer, keys, values, inputs)
+        return queries
+    heads = heads.contiguous()
+    keys, values = cache.keys[layer], cache.values[layer]
+    tokens, _, dim = heads.shape
+    queries = torch.empty(tokens, num_heads, dim)
+    cos, sin = (angle.contiguous() for angle in angles)
+    blocks, slots = inputs.blocks.contiguous(), inputs.slots.contiguous()
+    pointers = (heads, cos, sin, blocks, slots, queries, keys, values)
+    sizes = (tokens, num_heads, kv_heads, dim, keys.shape[0], keys.shape[2])
+    _run("place_unit", tokens, (*(tensor.data_ptr() for tensor in pointers), *sizes))
+    return queries
+
+
+def gated(gate_up: Tensor) -> Tensor:
+    """silu(gate) times up; they lie side by side: [tokens, 2 wide] -> [tokens, wide] (SwiGLU, arXiv:2002.05202)."""
+    if not _compiled(gate_up):
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
+    gate_up = gate_up.contiguous()
+    y = torch.empty(len(gate_up), gate_up.shape[1] // 2)
+    _run("gated_unit", len(gate_up), (gate_up.data_ptr(), y.data_ptr(), *y.shape))
+    return y
+
+
+@lru_cache(maxsize=8)
+def _bits(number: float) -> int:
+    """A float32 as the integer with the same bits, which is how it travels among int64 arguments."""
+    return int(np.float32(number).view(np.int32))
+
+
+def _run(name: str, rows: int, arguments: tuple[int, ...]) -> None:
+    kernel = kernels()
+    units = -(-rows // kernel.ROWS)
+    kernel.all_cores().run(getattr(kernel, name).address, np.array(arguments, np.int64), units)

@@ -1,0 +1,86 @@
+"""Norm, RoPE with the write to the cache, and the gated activation as one pass each. Needs numba.
+
+A unit of work is ROWS tokens, so that a decode step is one unit and stays on the core that asks for it. Arguments are
+int64: addresses, then sizes (see elementwise.py, which lays them out).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray
+
+from lab.execution.cores import all_cores as all_cores
+from lab.execution.native import as_floats, as_words, callback, compiled, load
+from lab.execution.paged_kernel import _exp
+
+ROWS = 32  # tokens per unit
+
+
+@compiled(fastmath=True)
+def _norm_row(x, weight, eps, y):
+    """y = x / sqrt(mean(x²) + eps) · weight."""
+    total = np.float32(0)
+    for i in range(len(x)):
+        total += x[i] * x[i]
+    scale = np.float32(1.0) / np.sqrt(total / np.float32(len(x)) + eps)
+    for i in range(len(x)):
+        y[i] = x[i] * scale * weight[i]
+
+
+@callback()
+def norm_unit(arguments, unit):
+    """Addresses x [rows, dim], weight [dim], y [rows, dim]; rows, dim, the bits of eps."""
+    x, weight, y, rows, dim, bits = [load(arguments + 8 * i) for i in range(6)]
+    eps = np.int32(bits).view(np.float32)
+    weights = carray(as_floats(weight), (dim,))
+    sources, targets = carray(as_floats(x), (rows, dim)), carray(as_floats(y), (rows, dim))
+    for row in range(unit * ROWS, min(rows, unit * ROWS + ROWS)):
+        _norm_row(sources[row], weights, eps, targets[row])
+
+
+@compiled()
+def _turn(head, cos, sin, target):
+    """Each pair (i, i + dim / 2) of a head turned by its angle."""
+    half = len(cos)
+    for i in range(half):
+        left, right = head[i], head[half + i]
+        target[i] = left * cos[i] - right * sin[i]
+        target[half + i] = right * cos[i] + left * sin[i]
+
+
+@callback()
+def place_unit(arguments, unit):
+    """Addresses heads, cos, sin, blocks, slots, queries, keys, values; tokens, heads, key heads, dim, pool sizes."""
+    heads, cos, sin, blocks, slots, queries, keys, values = [load(arguments + 8 * i) for i in range(8)]
+    tokens, num_heads, kv_heads, dim, num_blocks, size = [load(arguments + 64 + 8 * i) for i in range(6)]
+    source = carray(as_floats(heads), (tokens, num_heads + 2 * kv_heads, dim))
+    cosines, sines = carray(as_floats(cos), (tokens, dim // 2)), carray(as_floats(sin), (tokens, dim // 2))
+    block, slot = carray(as_words(blocks), (tokens,)), carray(as_words(slots), (tokens,))
+    turned = carray(as_floats(queries), (tokens, num_heads, dim))
+    pool = (num_blocks, kv_heads, size, dim)
+    key_pool, value_pool = carray(as_floats(keys), pool), carray(as_floats(values), pool)
+    for token in range(unit * ROWS, min(tokens, unit * ROWS + ROWS)):
+        for head in range(num_heads):
+            _turn(source[token, head], cosines[token], sines[token], turned[token, head])
+        for head in range(kv_heads):
+            target = key_pool[block[token], head, slot[token]]
+            _turn(source[token, num_heads + head], cosines[token], sines[token], target)
+            value_pool[block[token], head, slot[token]] = source[token, num_heads + kv_heads + head]
+
+
+@compiled(fastmath=True)
+def _gate_row(gate, up, y):
+    """y = gate · sigmoid(gate) · up, with an exponential that cannot overflow."""
+    for i in range(len(y)):
+        g = gate[i]
+        small = _exp(-abs(g))
+        y[i] = g * (np.float32(1.0) if g >= 0 else small) / (np.float32(1.0) + small) * up[i]
+
+
+@callback()
+def gated_unit(arguments, unit):
+    """Addresses gate and up [rows, 2 wide], y [rows, wide]; rows, wide."""
+    source, target, rows, wide = [load(arguments + 8 * i) for i in range(4)]
+    both, y = carray(as_floats(source), (rows, 2 * wide)), carray(as_floats(target), (rows, wide))
+    for row in range(unit * ROWS, min(rows, unit * ROWS + ROWS)):
+        _gate_row(both[row, :wide], both[row, wide:], y[row])
