@@ -31,8 +31,8 @@ def decode_curve(
     """Time `steps` decode steps for each batch size, all requests `context` tokens long when they begin.
 
     The batch sizes take turns, so that a noisy moment of the machine hits all of them; one untimed step each goes
-    first. Prompts are not computed: their keys and values are the zeros of a fresh pool, which cost a decode step
-    exactly as much to read. The tokens therefore mean nothing and are thrown away.
+    first. Prompts are not computed: their keys and values are one made-up number, written to the whole pool so that
+    every block is memory of its own. The tokens therefore mean nothing and are thrown away.
     """
     crowds = [_Crowd(model, batch, context, steps + 1) for batch in batches]
     for crowd in crowds:
@@ -92,6 +92,8 @@ class _Crowd:
         self.size = size
         blocks = -(-(context + steps) // BLOCK_SIZE)
         self.runner: ModelRunner = model.runner(size * blocks, BLOCK_SIZE)
+        for pool in (self.runner.cache.keys, self.runner.cache.values):
+            pool.fill_(0.01)  # pages that were never written to would all be the same page of zeros
         self.requests = [Request(i, [1] * (context + 1), num_computed=context) for i in range(size)]
         for request in self.requests:
             request.block_table = list(range(request.id * blocks, (request.id + 1) * blocks))

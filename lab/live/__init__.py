@@ -13,6 +13,7 @@ _NAMES = {
     "stop_all": "lab.live.registry",
     "show": "lab.live.show",
     "Monitor": "lab.live.monitor",
+    "Recorder": "lab.live.monitor",
 }
 _MODULES = ("figures", "style", "session", "show")
 

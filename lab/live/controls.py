@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from lab.errors import BadPolicy, BadWorkload
@@ -25,9 +26,9 @@ class Slider:
     log: bool = False
 
     def wire(self) -> dict[str, Any]:
-        """What the browser gets."""
-        names = ("name", "value", "low", "high", "step", "log")
-        return {name: getattr(self, name) for name in names}
+        """What the browser gets; a value without end, as fast as it goes, is None."""
+        names = ("name", "low", "high", "step", "log")
+        return {name: getattr(self, name) for name in names} | {"value": self.value if isfinite(self.value) else None}
 
 
 @dataclass(slots=True)

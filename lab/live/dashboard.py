@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from lab.live import style
-from lab.live.lane import limit_of
+from lab.live import past, style
+from lab.live.lane import Lane, limit_of
 from lab.live.news import spec_of
 from lab.live.worker import policy_of
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from lab.live.session import Session
 
 STATIC = Path(__file__).parent / "static"
-SCRIPTS = ("theme.js", "store.js", "lanes.js", "panels.js", "view.js", "table.js", "drawing.js", "card.js", "main.js")
+SCRIPTS = "theme store lanes panels distributions view table drawing usage pointer scrub blocks card main".split()
+MANY = 150  # requests that fit on one page; of longer runs the last seconds are shown
 _serial = itertools.count(1)
 
 
 def script() -> str:
     """The widget's module: its files in reading order."""
-    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    return "\n".join((STATIC / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
 
 
 class Dashboard(anywidget.AnyWidget):
@@ -68,16 +69,29 @@ class Dashboard(anywidget.AnyWidget):
                 number = session.set(**{content["name"]: content["value"]})
                 self._acks.append((number, content["id"]))
                 self.send({"kind": "accepted", "id": content["id"]})
-            elif command == "follow":
+            elif command == "past":
+                self._answer(content, past.look(self._lane(content), content["index"], content.get("around", False)))
+            elif command == "why":
                 session.news.speech.follow(content["lane"], content["request"])
+                self._answer(content, past.why(self._lane(content), content["request"]))
             elif command in ("start", "pause", "resume", "step", "send"):
                 getattr(session, command)()
             elif command == "stop":
                 session.halt(wait=False)
         except Exception as error:
             session.news.say(f"{type(error).__name__}: {error}")
-        if command != "hello":
+        if command not in ("hello", "past", "why"):
             session.news.publish()
+
+    def _lane(self, content: dict[str, Any]) -> Lane:
+        return self.session.lanes[content["lane"]]
+
+    def _answer(self, question: dict[str, Any], found: dict[str, Any] | None) -> None:
+        """What was looked up: this reads the trace and touches no engine."""
+        if found is not None:
+            names = ("lane", "request", "id")
+            kept = {name: question[name] for name in names if name in question}
+            self.send({"kind": question["command"], "run": self.session.runs_started, **kept, **found})
 
 
 def invitation(session: Session) -> str:
@@ -120,9 +134,16 @@ def page_config(session: Session) -> dict[str, Any]:
             name: {"label": quantity.label, "unit": quantity.unit} for name, quantity in style.QUANTITIES.items()
         },
         "controls": session.controls.wire(),
+        "parts": [
+            {"name": part, "label": label, "color": style.KIND[kind].color, "hatched": style.KIND[kind].hatched}
+            for part, (label, kind) in style.PARTS.items()
+        ],
+        "owners": style.OWNER_COLORS,
+        "slo": session.slo,
         "measured": session.measured,
         "clock": "measured, wall clock" if session.measured else f"simulated, {session.clock} clock",
         "endless": session.endless,
+        "scroll": session.endless or len(session.work) > MANY,
         "requests": len(session.work),
         "expected": session.work.specs[-1].arrival / rate,
         "invitation": invitation(session),

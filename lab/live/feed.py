@@ -10,6 +10,9 @@ import threading
 from collections import deque
 from typing import Any
 
+from lab.live import parcel
+from lab.live.film import Film
+from lab.live.limits import Limits
 from lab.live.rows import Bar, RowView, rounded
 from lab.live.sample import Sample
 from lab.live.series import Series, Usage
@@ -18,7 +21,7 @@ from lab.live.style import CODE
 from lab.plan import StepPlan
 from lab.trace import Event, RequestInfo, RowTrace, StepTrace
 
-KEPT_REQUESTS, KEPT_STEPS, SENT_STEPS = 400, 4000, 240
+KEPT_REQUESTS, KEPT_WAITING, KEPT_STEPS = 400, 200, 4000
 QUEUE, PREFILL, DECODE, WASTED, PREEMPTED, HELD = (
     CODE[name] for name in ("queue", "prefill", "decode", "wasted", "preempted", "held")
 )
@@ -27,23 +30,25 @@ QUEUE, PREFILL, DECODE, WASTED, PREEMPTED, HELD = (
 class Feed:
     """What one policy has done so far."""
 
-    def __init__(self, name: str, kept: int = KEPT_REQUESTS):
+    def __init__(self, name: str, kept: int = KEPT_REQUESTS, slo: dict[str, float] | None = None):
         self.name, self.kept, self.lock = name, kept, threading.Lock()
         self.rows: dict[int, RowView] = {}
-        self.series = Series()
-        self.work = {"prefill": 0, "decode": 0, "padding": 0, "wasted": 0, "recomputed": 0}
+        self.series, self.usage, self.film, self.limits = Series(), Usage(), Film(), Limits(slo)
+        self.peaks: dict[str, Any] | None = None  # {"flops", "bytes_per_s", "source"} where known
+        self.work = {"prefill": 0, "decode": 0, "padding": 0, "wasted": 0, "recomputed": 0, "cached": 0}
         self.ttft, self.itl = Sample(), Sample()
         self.tokens = self.finished = self.arrived = self.steps = self.row_count = self.preemptions = 0
         self.first_arrival: float | None = None
-        self.last_end = self.busy = self.flops = 0.0
+        self.last_end = self.busy = self.flops = self.bytes = 0.0
         self.recent: deque[list[float]] = deque(maxlen=KEPT_STEPS)
         self.marks: list[tuple[float, str]] = []
-        self.usage = Usage()
         self.flight: dict[str, Any] | None = None  # the step under way
+        self.sent = parcel.Sent()
         self._known: set[int] = set()
-        self._dirty: set[int] = set()
-        self._new_steps: list[list[float]] = []
-        self._sent = -1  # version of the latencies on the other side
+        self._hidden: dict[int, RequestInfo] = {}  # wait too far back in the queue to be shown
+        self._waiting: set[int] = set()
+        self._running: set[int] = set()
+        self._ended: deque[int] = deque()
 
     # -- driving thread ------------------------------------------------------------------------------------
     def begin(self, plan: StepPlan, start: float) -> None:
@@ -54,7 +59,7 @@ class Feed:
             rows.append([row.request.id, WASTED if not row.num_tokens else DECODE if decode else PREFILL])
         self.flight = {"start": rounded(start), "rows": rows}
 
-    def take(self, step: StepTrace, infos: dict[int, RequestInfo], batch_delivery: bool, flops: float = 0.0) -> None:
+    def take(self, step: StepTrace, infos: dict[int, RequestInfo], batch_delivery: bool) -> None:
         """Book one step."""
         self.flight = None
         with self.lock:
@@ -63,13 +68,21 @@ class Feed:
             in_step = {row.request for row in step.rows}
             for row in step.rows:
                 kinds[self._take_row(row, step, batch_delivery)] += 1
-            for view in self.rows.values():
-                if view.state == "running" and view.info.id not in in_step:
-                    self._note(view, Bar(HELD, view.since, step.end))
-                    view.since = step.end
+            for request in self._running - in_step:
+                view = self.rows[request]
+                self._note(view, Bar(HELD, view.since, step.end))
+                view.since = step.end
             self._take_events([event for event in step.events if event.time > step.start], infos)
-            self._count(step, kinds, flops)
+            self._count(step, kinds)
             self._forget()
+
+    def put(self, info: RequestInfo, state: str, since: float) -> None:
+        """A request that has been in `state` for a while, before this feed began."""
+        with self.lock:
+            self._arrive(info)
+            view = self.rows.get(info.id)
+            if view is not None and state != "waiting":
+                self._move(view, state, since)
 
     def arrive(self, info: RequestInfo) -> None:
         """A request is in the queue; the step that records its arrival may be long in coming."""
@@ -116,14 +129,16 @@ class Feed:
             view.output += 1
             if view.last is not None:
                 self.itl.add(step.end - view.last)
+                view.longest_gap = max(view.longest_gap, step.end - view.last)
             view.last = step.end
+            view.began = step.end if view.began is None else view.began
             if view.first is None and not batch_delivery:
                 self._first_token(view, step.end)
         return kind
 
     def _note(self, view: RowView, bar: Bar) -> None:
         view.add(bar)
-        self._dirty.add(view.info.id)
+        self.sent.dirty.add(view.info.id)
 
     def _first_token(self, view: RowView, time: float) -> None:
         view.first = time
@@ -139,9 +154,12 @@ class Feed:
             if event.kind == "arrived":
                 self._arrive(infos[event.request])
                 continue
-            view = self.rows.get(event.request)
             self.finished += event.kind == "finished"
             self.preemptions += event.kind == "preempted"
+            hidden = self._hidden.pop(event.request, None)
+            if hidden is not None:
+                self._show(hidden)
+            view = self.rows.get(event.request)
             if view is not None:
                 self._change(view, event)
 
@@ -152,91 +170,76 @@ class Feed:
         self.arrived += 1
         if self.first_arrival is None:
             self.first_arrival = info.arrival_time
+        if len(self._waiting) < max(KEPT_WAITING, self.kept // 2):
+            self._show(info)
+        else:
+            self._hidden[info.id] = info
+
+    def _show(self, info: RequestInfo) -> None:
         self.rows[info.id] = RowView(info, since=info.arrival_time, sent_by_hand=SENT_IDS <= info.id < 1 << 32)
-        self._dirty.add(info.id)
+        self._waiting.add(info.id)
+        self.sent.dirty.add(info.id)
 
     def _change(self, view: RowView, event: Event) -> None:
         waits = {"waiting": QUEUE, "preempted": PREEMPTED}
         if view.state in waits and event.kind != "delivered":
             self._note(view, Bar(waits[view.state], view.since, event.time))
+        if event.kind == "admitted":
+            self.work["cached"] += event.value
+            view.cached, view.found = view.cached + event.value, event.value
         if event.kind == "delivered" and view.first is None:
             self._first_token(view, event.time)
         if event.kind == "aborted" and view.first is not None:
             self.ttft.remove(view.first - view.info.arrival_time)
-        view.state, view.since = {"admitted": "running"}.get(event.kind, event.kind), event.time
-        self._dirty.add(view.info.id)
+        over = event.kind == "finished" and view.first is not None
+        if over or (event.kind == "delivered" and view.state == "finished" and not view.judged):
+            self.limits.judge(view, event.time)
+            view.judged = True
+        self._move(view, {"admitted": "running"}.get(event.kind, event.kind), event.time)
 
-    def _count(self, step: StepTrace, kinds: list[int], flops: float) -> None:
+    def _move(self, view: RowView, state: str, time: float) -> None:
+        request = view.info.id
+        view.state, view.since = state, time
+        (self._running.add if state == "running" else self._running.discard)(request)
+        if state not in ("waiting", "preempted"):
+            self._waiting.discard(request)
+        if state in ("finished", "aborted", "refused"):
+            self._ended.append(request)
+        self.sent.dirty.add(request)
+
+    def _count(self, step: StepTrace, kinds: list[int]) -> None:
         self.steps += 1
         self.row_count += len(step.rows) - kinds[WASTED]
         self.work["recomputed"] += step.recomputed
         self.tokens += step.sampled
         self.busy += step.end - step.start
-        self.flops += flops
+        self.flops, self.bytes = self.flops + step.flops, self.bytes + step.bytes
         self.last_end = step.end
         padded = step.padded
-        self.series.add(step.start, step.end, step.sampled, step.running, step.waiting, kinds[1:4])
+        self.series.add(step, kinds[1:4])
         values = [step.index, round(step.start, 4), round(step.end, 4), *kinds[1:4], step.computed]
         record = [*values, padded, step.sampled, step.running, step.waiting, step.used, step.free, step.cached]
         self.recent.append(record)
-        self._new_steps.append(record)
+        self.sent.steps.append(record)
 
     def _forget(self) -> None:
         """Requests that ended long ago leave, the oldest first."""
-        for request in list(self.rows)[: max(0, len(self.rows) - self.kept)]:
-            if self.rows[request].state not in ("waiting", "running", "preempted"):
-                del self.rows[request]
-                self._dirty.discard(request)
+        while len(self.rows) > self.kept and self._ended:
+            request = self._ended.popleft()
+            if self.rows.pop(request, None) is not None:
+                self.sent.gone(request)
 
     # -- any thread ----------------------------------------------------------------------------------------
-    def numbers(self) -> dict[str, float | None]:
+    def numbers(self) -> dict[str, Any]:
         """The metrics of `lab.metrics.Report` so far, under the same names."""
-        span = 0.0 if self.first_arrival is None else self.last_end - self.first_arrival
-        total = sum(self.work[kind] for kind in ("prefill", "decode", "padding", "wasted"))
-        waste = self.work["padding"] + self.work["wasted"]
-        return {
-            "output_tokens_per_s": self.tokens / span if span > 0 else None,
-            "ttft_p50": self.ttft.quantile(0.5),
-            "ttft_p95": self.ttft.quantile(0.95),
-            "itl_p95": self.itl.quantile(0.95),
-            "finished": self.finished,
-            "arrived": self.arrived,
-            "waste": waste / total if total else None,
-            "mean_batch": self.row_count / self.steps if self.steps else None,
-            "utilisation": min(1.0, self.busy / span) if span > 0 else None,
-            "preemptions": self.preemptions,
-            "flops_per_s": self.flops / self.busy if self.flops and self.busy else None,
-            "steps": self.steps,
-            "span": span,
-        }
+        return parcel.numbers(self)
 
     def snapshot(self, now: float) -> dict[str, Any]:
         """All that is in view; changes nothing."""
         with self.lock:
-            rows = [view.wire(whole=True) for view in self.rows.values()]
-            return self._message(now, rows, list(self.recent), True)
+            return parcel.everything(self, now)
 
     def drain(self, now: float) -> dict[str, Any] | None:
         """What changed since the last call, None when nothing did."""
         with self.lock:
-            if not (self._dirty or self._new_steps or self.usage.fresh):
-                return None
-            views = [self.rows[request] for request in sorted(self._dirty) if request in self.rows]
-            rows = [view.wire(whole=False) for view in views]
-            for view in views:
-                view.fresh = len(view.bars)
-            steps, self._new_steps = self._new_steps[-SENT_STEPS:], []
-            self._dirty = set()
-            message = self._message(now, rows, steps, False)
-            self.series.sent()
-            self.usage.sent()
-            return message
-
-    def _message(self, now: float, rows: list, steps: list, whole: bool) -> dict[str, Any]:
-        message = {"now": rounded(now), "rows": rows, "steps": steps, "work": dict(self.work)}
-        message |= {"series": self.series.wire(whole), "usage": self.usage.wire(whole)}
-        message |= {"numbers": self.numbers(), "marks": [[rounded(time), text] for time, text in self.marks]}
-        if whole or self._sent != self.ttft.version:
-            message["ttft"], message["itl"] = self.ttft.curve(), self.itl.curve()
-            self._sent = self._sent if whole else self.ttft.version
-        return message
+            return parcel.news(self, now)

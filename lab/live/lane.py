@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab import axes as axis_specs
 from lab.engine import Engine
@@ -14,8 +14,11 @@ from lab.live.feed import Feed
 from lab.live.pace import MeasuredClock, PacedClock
 from lab.live.story import Reader, Story
 from lab.live.style import QUANTITIES
-from lab.plan import StepPlan
+from lab.request import SamplingParams
 from lab.trace import RequestInfo, RunTrace, StepTrace
+
+if TYPE_CHECKING:
+    from lab.live.controls import Controls
 
 LIMITS = ("max_batch", "max_running")
 SPECS = ("batching", "chunking", "ordering", "preemption")
@@ -36,13 +39,30 @@ def with_limit(policy: Any, limit: int) -> Any:
     return changed
 
 
+def peaks_of(trace: RunTrace) -> dict[str, Any] | None:
+    """{"flops", "bytes_per_s", "source"} of the machine the run's numbers are a share of; None where unknown."""
+    meta = trace.meta
+    if not (meta.get("peak_flops") and meta.get("peak_bytes_per_s")):
+        return None
+    peak = {"flops": meta["peak_flops"], "bytes_per_s": meta["peak_bytes_per_s"]}
+    return peak | {"source": meta.get("peak_source", "")}
+
+
 class Lane:
     """Drives one engine through the story; `tick` is one turn of the loop, as in `lab.clock.Driver`."""
 
-    def __init__(self, name: str, engine: Engine, clock: MeasuredClock | PacedClock, story: Story):
-        self.name, self.engine, self.clock = name, engine, clock
-        self.feed = Feed(name)
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        clock: MeasuredClock | PacedClock,
+        story: Story,
+        slo: dict[str, float] | None = None,
+    ):
+        self.name, self.engine, self.clock, self.slo = name, engine, clock, slo or {}
+        self.feed = Feed(name, slo=slo)
         self.trace: RunTrace = engine.trace
+        self.feed.peaks = peaks_of(self.trace)
         self.reader = Reader(story)
         self.lock = threading.Lock()  # held while the trace changes
         self.done = False
@@ -67,6 +87,7 @@ class Lane:
         if flight is not None:
             self._stuck = 0
             self.feed.begin(flight.plan, now)
+            self.feed.film.peek(self.engine, len(self.trace))
             self.clock.elapse(self.engine.execute(flight), now, halt)
             return self._commit(flight)
         times = [time for time in (upcoming, self.engine.wake_at) if time is not None]
@@ -89,19 +110,19 @@ class Lane:
             self.feed.arrive(RequestInfo(request.id, request.arrival_time, *sizes))
 
     def _commit(self, flight: Any) -> StepTrace:
-        flops = self._flops(flight.plan)
         with self.lock:
             step = self.engine.commit(flight, self.clock.now())
         batch = self.engine.scheduler.axes.delivery == "batch"
-        self.feed.take(step, self.trace.requests, batch, flops)
+        for single in step.steps():
+            self.feed.take(single, self.trace.requests, batch)
+        self.feed.film.take(self.engine, len(self.trace) - 1)
         return step
 
-    def _flops(self, plan: StepPlan) -> float:
-        count = getattr(self.engine.runner, "flops", None)
-        if count is not None:
-            with suppress(TypeError):
-                return float(count(plan))
-        return 0.0
+    def picture(self) -> None:
+        """Have the block map be that of the last step. Driving thread."""
+        latest, last = self.feed.film.latest, len(self.trace) - 1
+        if latest is None or latest.index != last or latest.under_way:
+            self.feed.film.take(self.engine, last, whatever_it_costs=True)
 
     def _give_up_if_stuck(self) -> None:
         self._stuck += 1
@@ -120,10 +141,31 @@ class Lane:
             late = len(self.trace.late_events)
             self.engine.flush()
         self.feed.take_events(self.trace.late_events[late:], self.trace.requests)
+        self.feed.film.take(self.engine, len(self.trace) - 1, whatever_it_costs=True)
         self.clock.freeze()
         self.engine.runner = None
 
     # -- changes while it runs; driving thread ---------------------------------------------------------------
+    def change(self, numbers: dict[str, float], axes: dict[str, Any], controls: Controls) -> None:
+        """Checked values of `Session.set`: those of sliders, and axes."""
+        if controls.load.name in numbers:
+            rate = controls.rate()
+            if self.reader.story.set_rate(self.now(), rate):
+                self.note(controls.load.name, numbers[controls.load.name])
+        if "max_batch" in numbers:
+            self.set_limit(int(numbers["max_batch"]))
+        if "speed" in numbers:
+            self.clock.speed = numbers["speed"]
+        if axes:
+            self.set_axes(axes)
+
+    def send(self, prompt: Sequence[int] | int | None, long_tokens: int, sampling: SamplingParams) -> None:
+        """A prompt arrives now: ids, a length, or without either the long one."""
+        story = self.reader.story
+        ids = story.long_prompt(long_tokens) if prompt is None else prompt
+        story.send(self.now(), ids, sampling)
+        self.note("sent", float(ids if isinstance(ids, int) else len(ids)))
+
     def set_limit(self, limit: int) -> None:
         """Change the batch size from the next step on."""
         policy = self.engine.scheduler.axes.batching

@@ -10,6 +10,8 @@ import threading
 import time
 from math import inf
 
+from lab.errors import BadPolicy
+from lab.numbers import real
 from lab.plan import StepResult
 
 SLICE = 0.03
@@ -123,6 +125,17 @@ class PacedClock:
         if left < -0.2:
             self._anchor = (when, real)
         return left
+
+
+def checked_clock(name: str, speed: float, seconds: float | None) -> str:
+    """The name of a clock. Raises BadPolicy for an unknown one, a speed that is not above 0, seconds that are none."""
+    if seconds is not None:
+        real(seconds, "a session's seconds are")
+    if name not in ("wall", "virtual"):
+        raise BadPolicy(f"clock {name!r} is not known; there are wall and virtual")
+    if not speed > 0:
+        raise BadPolicy(f"speed is {speed}; it must be above 0 (inf: as fast as it goes)")
+    return name
 
 
 def make_live_clock(name: str, speed: float = 1.0) -> MeasuredClock | PacedClock:

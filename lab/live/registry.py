@@ -53,7 +53,7 @@ def paused_sessions(timeout: float = 30.0) -> Iterator[None]:
         _measuring[me] = _measuring.get(me, 0) + 1
     try:
         for session in sessions():
-            if session.worker_id not in _measuring:
+            if session.worker is None or session.worker.ident not in _measuring:
                 session.wait_parked(timeout)
         yield
     finally:

@@ -22,7 +22,7 @@ def find(lanes: Sequence[Lane], name: str) -> Lane:
 def report(lane: Lane) -> Report:
     """What the lane has done so far."""
     with lane.lock:
-        return Report.from_trace(lane.trace)
+        return Report.from_trace(lane.trace, lane.slo)
 
 
 def comparison(lanes: Sequence[Lane]) -> Comparison:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 
 from lab.metrics import percentile
 
@@ -35,6 +35,10 @@ class Sample:
     def quantile(self, q: float) -> float | None:
         """The q-quantile, None without values."""
         return percentile(self.values, q) if self.values else None
+
+    def share(self, limit: float) -> float | None:
+        """The share of values at most `limit`, None without values."""
+        return bisect_right(self.values, limit) / len(self.values) if self.values else None
 
     def curve(self, points: int = 120) -> list[float]:
         """The sorted values, at most `points` of them, smallest and largest kept."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-NAMES = ("tokens", "running", "waiting", "prefill", "decode", "wasted")
+from lab.trace import StepTrace
+
+SUMS = ("tokens", "flops", "bytes")
+LEVELS = ("running", "waiting", "prefill", "decode", "wasted", "used", "cached")
+NAMES = SUMS + LEVELS
 
 
 class Series:
-    """Sums of tokens and time averages of the rest per bin of `width` seconds; the width doubles when needed."""
+    """Sums of SUMS and time averages of LEVELS per bin of `width` seconds; the width doubles when needed."""
 
     def __init__(self, width: float = 0.25, limit: int = 480):
         self.width, self.limit = width, limit
@@ -19,18 +23,21 @@ class Series:
     def __len__(self) -> int:
         return len(self._weight)
 
-    def add(self, start: float, end: float, tokens: int, running: int, waiting: int, kinds: list[int]) -> None:
-        """A step [start, end): its tokens go to the bin of its end, the others are spread over its time."""
-        while int(end / self.width) >= self.limit:
+    def add(self, step: StepTrace, kinds: list[int]) -> None:
+        """A step: its tokens go to the bin of its end, all else (rows by kind, too) is spread over its time."""
+        while int(step.end / self.width) >= self.limit:
             self._halve()
-        self._reach(int(end / self.width))
-        self.columns["tokens"][int(end / self.width)] += tokens
-        levels = dict(zip(NAMES[1:], (running, waiting, *kinds), strict=True))
-        first, last = int(start / self.width), int(end / self.width)
+        first, last = int(step.start / self.width), int(step.end / self.width)
+        self._reach(last)
+        self.columns["tokens"][last] += step.sampled
+        span = max(step.end - step.start, 1e-9)
+        levels = dict(zip(LEVELS, (step.running, step.waiting, *kinds, step.used, step.cached), strict=True))
         self._fresh = min(self._fresh, first)
         for place in range(first, last + 1):
-            part = max(1e-9, min(end, (place + 1) * self.width) - max(start, place * self.width))
+            part = max(1e-9, min(step.end, (place + 1) * self.width) - max(step.start, place * self.width))
             weight = self._weight[place]
+            self.columns["flops"][place] += step.flops * part / span
+            self.columns["bytes"][place] += step.bytes * part / span
             for name, level in levels.items():
                 column = self.columns[name]
                 column[place] = (column[place] * weight + level * part) / (weight + part)
@@ -46,7 +53,7 @@ class Series:
         pairs = range(0, len(self._weight), 2)
         weights = [self._weight[i : i + 2] for i in pairs]
         for name, column in self.columns.items():
-            if name == "tokens":
+            if name in SUMS:
                 self.columns[name] = [sum(column[i : i + 2]) for i in pairs]
             else:
                 parts = zip((column[i : i + 2] for i in pairs), weights, strict=True)
@@ -63,10 +70,10 @@ class Series:
         self._fresh = max(0, len(self) - 1)
 
     def wire(self, whole: bool) -> dict[str, Any]:
-        """{"width", "from", and each column from that bin on}; tokens as a rate per second."""
+        """{"width", "from", and each column from that bin on}; sums as rates per second."""
         begin = 0 if whole else self._fresh
-        columns = {name: [round(v, 2) for v in column[begin:]] for name, column in self.columns.items()}
-        columns["tokens"] = [round(v / self.width, 2) for v in columns["tokens"]]
+        columns = {name: [round(v, 2) for v in self.columns[name][begin:]] for name in LEVELS}
+        columns |= {name: [round(v / self.width, 2) for v in self.columns[name][begin:]] for name in SUMS}
         columns["busy"] = [round(weight / self.width, 2) for weight in self._weight[begin:]]
         return {"width": self.width, "from": begin, **columns}
 

@@ -13,14 +13,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lab.errors import BadPolicy, BadRequest, EngineStopped
+from lab.errors import BadPolicy, EngineStopped
 from lab.live import registry, results
 from lab.live.controls import Controls
 from lab.live.lane import Lane
+from lab.live.limits import checked
 from lab.live.news import News
+from lab.live.pace import checked_clock
+from lab.live.story import prompt_of
 from lab.live.worker import AXES, Worker, policy_of
 from lab.metrics import Report
-from lab.numbers import real, whole
 from lab.request import SamplingParams
 from lab.running import Comparison
 from lab.workload import Workload
@@ -31,8 +33,8 @@ class Session:
 
     `endless` repeats the workload with fresh gaps; `seconds` ends the arrivals of each run (for endless sessions
     30 by default with several runs, 600 with one). A priced model runs on the virtual clock, `speed` virtual
-    seconds per real one. A new session stops the older one of the same `name`; without a name, the one made by
-    the same notebook cell.
+    seconds per real one. `slo` are latency limits in seconds, as in `slo={"ttft": 1, "itl": 0.2}`. A new session
+    stops the older one of the same `name`; without a name, the one made by the same notebook cell.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Session:
         speed: float = 1.0,
         warm_up: bool = True,
         long_prompt_tokens: int = 512,
+        slo: dict[str, float] | None = None,
         **options: Any,
     ):
         self.work, self.model = work, model
@@ -56,14 +59,9 @@ class Session:
         if not runs:
             raise BadPolicy("a session needs at least one run")
         self.runs = {run: options | own for run, own in runs.items()}
+        self.slo = checked(slo)
         self.measured = not hasattr(model, "price")
-        self.clock = clock or ("wall" if self.measured else "virtual")
-        if self.clock not in ("wall", "virtual"):
-            raise BadPolicy(f"clock {self.clock!r} is not known; there are wall and virtual")
-        if seconds is not None:
-            real(seconds, "a session's seconds are")
-        if not speed > 0:
-            raise BadPolicy(f"speed is {speed}; it must be above 0 (inf: as fast as it goes)")
+        self.clock = checked_clock(clock or ("wall" if self.measured else "virtual"), speed, seconds)
         self.endless, self.warm_up, self.long_prompt_tokens = endless, warm_up, long_prompt_tokens
         self.seconds = seconds if seconds or not endless else (30.0 if len(self.runs) > 1 else 600.0)
         policies = [policy_of(own) for own in self.runs.values()]
@@ -118,11 +116,15 @@ class Session:
             self._worker.steps_wanted += 1
         self.poke()
 
-    def stop(self) -> None:
-        """End the run and wait for its threads; raises the error that ended it, if any. `start` begins anew."""
+    def stop(self) -> Any:
+        """End the run and wait for its threads; raises the error that ended it, if any. `start` begins anew.
+
+        Returns `still()` (None when nothing has run): as the last line of a cell it is what stays in the notebook.
+        """
         self.halt()
         if self.error is not None:
             raise self.error
+        return self.still() if self.lanes else None
 
     def halt(self, wait: bool = True) -> None:
         """`stop` without raising."""
@@ -154,25 +156,14 @@ class Session:
             raise EngineStopped(f"nothing runs whose {', '.join(axes)} could change: start the session first")
         for name, number in numbers.items():
             self.controls.put(name, number)
-        return self._post(lambda lane: self._change(lane, numbers, axes))
+        return self._post(lambda lane: lane.change(numbers, axes, self.controls))
 
     def send(self, prompt: str | Sequence[int] | int | None = None, max_tokens: int = 32) -> None:
         """Send a prompt now: a chat message, token ids, or a length. Without one, the long prompt of the button."""
         if not self.alive:
             raise EngineStopped("nothing runs that could take a prompt: start the session first")
-        if isinstance(prompt, str):
-            prompt = self.model.encode_chat(prompt)
-        sampling = SamplingParams(max_tokens=max_tokens)
-        if prompt is not None:
-            length = prompt if isinstance(prompt, int) else len(prompt)
-            whole(length, "a prompt length (in tokens) of", 1, BadRequest)
-
-        def command(lane: Lane) -> None:
-            ids = lane.reader.story.long_prompt(self.long_prompt_tokens) if prompt is None else prompt
-            lane.reader.story.send(lane.now(), ids, sampling)
-            lane.note("sent", float(ids if isinstance(ids, int) else len(ids)))
-
-        self._post(command)
+        ids, sampling = None if prompt is None else prompt_of(prompt, self.model), SamplingParams(max_tokens=max_tokens)
+        self._post(lambda lane: lane.send(ids, self.long_prompt_tokens, sampling))
 
     def abort(self, request: int) -> None:
         """Give up a request of the policy that runs now."""
@@ -191,25 +182,12 @@ class Session:
         self.poke()
         return number
 
-    def _change(self, lane: Lane, numbers: dict[str, float], axes: dict[str, Any]) -> None:
-        if self.controls.load.name in numbers:
-            story = lane.reader.story
-            if story.set_rate(lane.now(), self.controls.rate()):
-                lane.note(self.controls.load.name, numbers[self.controls.load.name])
-        if "max_batch" in numbers:
-            lane.set_limit(int(numbers["max_batch"]))
-        if "speed" in numbers:
-            lane.clock.speed = numbers["speed"]
-        if axes:
-            lane.set_axes(axes)
-
     def replaced(self) -> None:
         """A newer session took this one's name: stop for good."""
         self._replaced = True
         self.halt()
         self.news.publish()
 
-    # -- what others may ask ---------------------------------------------------------------------------------
     @property
     def alive(self) -> bool:
         """A run is under way."""
@@ -234,11 +212,6 @@ class Session:
     def worker(self) -> Worker | None:
         """The present or last run."""
         return self._worker
-
-    @property
-    def worker_id(self) -> int | None:
-        """Thread id of the worker."""
-        return None if self._worker is None else self._worker.ident
 
     def poke(self) -> None:
         """Have worker and ticker look at their flags now."""
@@ -268,3 +241,9 @@ class Session:
         from lab.live.view import open_view
 
         return open_view(self)
+
+    def still(self) -> Any:
+        """The live view as it is now, as a picture and tables that stay when the notebook is saved."""
+        from lab.live.plain import Still
+
+        return Still(self)

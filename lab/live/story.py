@@ -10,10 +10,11 @@ import random
 import threading
 from bisect import insort
 from collections.abc import Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from lab.errors import BadRequest
+from lab.numbers import whole
 from lab.request import Request, SamplingParams
 from lab.workload import Workload
 
@@ -48,6 +49,14 @@ class Sent:
         if isinstance(self.prompt, int):
             return Request(self.id, None, self.sampling, self.time, num_prompt=self.prompt)
         return Request(self.id, self.prompt, self.sampling, self.time)
+
+
+def prompt_of(prompt: str | Sequence[int] | int, model: Any) -> Sequence[int] | int:
+    """A chat message as ids; ids or a length as they are. Raises BadRequest where that is no prompt."""
+    if isinstance(prompt, str):
+        prompt = model.encode_chat(prompt)
+    whole(prompt if isinstance(prompt, int) else len(prompt), "a prompt length (in tokens) of", 1, BadRequest)
+    return prompt
 
 
 class Story:
@@ -91,9 +100,8 @@ class Story:
         template, arrival = self._templates[index % len(self._templates)], self.when(index)
         assert arrival is not None
         late = None if template.deadline is None else arrival + template.deadline - template.arrival_time
-        request = deepcopy(template)
-        request.id, request.arrival_time, request.deadline = index, arrival, late
-        return request
+        own = {name: [] for name in ("output", "margins", "block_table", "host_table", "contents")}
+        return replace(template, id=index, arrival_time=arrival, deadline=late, **own)
 
     def start_at(self, rate: float) -> None:
         """The pace from the beginning on."""

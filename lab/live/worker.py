@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from lab.live import registry
@@ -107,7 +107,7 @@ class Worker(threading.Thread):
         options = dict(self.session.runs[name])
         if "max_batch" in self.controls.touched and limit_of(policy_of(options)) is not None:
             options["batching"] = with_limit(policy_of(options), int(self.controls.max_batch.value))
-        if options.get("blocks") is None:
+        if options.get("blocks") is None and not hasattr(self.session.model, "default_blocks"):
             options["blocks"] = self._blocks(options.get("block_size", 16))
         engine = build_engine(self.session.model, **options)
         engine.trace.meta |= {
@@ -117,7 +117,7 @@ class Worker(threading.Thread):
             "rate": self.controls.rate(),
         }
         speed = self.controls.speed.value if self.controls.speed else 1.0
-        lane = Lane(name, engine, make_live_clock(self.session.clock, speed), self.story)
+        lane = Lane(name, engine, make_live_clock(self.session.clock, speed), self.story, self.session.slo)
         for pace in self.story.paces[1:]:
             lane.feed.mark(pace.time, f"load → {pace.rate:.3g} requests/s")
         self.lanes.append(lane)
@@ -161,14 +161,16 @@ class Worker(threading.Thread):
             if lane is not None:
                 lane.clock.freeze()
                 self._obey(lane)
-            self._say_paused()
+            self._say_paused(lane)
             self.wake.wait(0.5)
             self.wake.clear()
         self.parked.clear()
         if lane is not None and not lane.done:
             lane.clock.thaw()
 
-    def _say_paused(self) -> None:
+    def _say_paused(self, lane: Lane | None) -> None:
+        if lane is not None:
+            lane.picture()
         if not self.parked.is_set():
             self.parked.set()
             self.ticker.wake.set()
@@ -204,10 +206,12 @@ class Ticker(threading.Thread):
     def __init__(self, worker: Worker):
         super().__init__(name="lab-live-ticker", daemon=True)
         self.worker, self.wake = worker, threading.Event()
+        self._counted: tuple[Any, tuple[float, ...]] = (None, (0.0, 0.0, 0.0))
 
     def run(self) -> None:
         """Report until the worker has ended, then once more."""
-        monitor, sampled, due = Monitor(), time.perf_counter(), time.perf_counter()
+        monitor = Monitor(modelled=not self.worker.session.measured)
+        sampled = due = time.perf_counter()
         self.worker.session.news.notes = list(monitor.notes)
         while True:
             alive = self.worker.is_alive()
@@ -226,6 +230,14 @@ class Ticker(threading.Thread):
         monitor.close()
 
     def _sample(self, monitor: Monitor) -> None:
-        readings, lane = monitor.sample(), self.worker.lane
-        if self.worker.state == "running" and lane is not None:
-            lane.feed.measure(lane.now(), readings)
+        lane = self.worker.lane
+        feed, (before, counted) = lane.feed, self._counted
+        if feed.peaks is None and monitor.peaks is not None:
+            feed.peaks = asdict(monitor.peaks)
+        sums = (feed.flops, feed.bytes, feed.busy)
+        past = counted if before is lane else (0.0, 0.0, 0.0)
+        monitor.work(*(now - then for now, then in zip(sums, past, strict=True)))
+        self._counted = (lane, sums)
+        readings = monitor.sample()
+        if self.worker.state == "running":
+            feed.measure(lane.now(), readings)

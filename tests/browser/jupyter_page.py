@@ -98,7 +98,7 @@ def browser(shots: Path, width: int = 1440, height: int = 1500) -> Iterator[Any]
         context = chrome.new_context(viewport={"width": width, "height": height})
         page = context.new_page()
         page.problems = []
-        page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
+        page.on("console", lambda message: _is_ours(message) and page.problems.append(message.text))
         page.on("pageerror", lambda error: page.problems.append(f"uncaught: {error}"))
         try:
             yield page
@@ -108,6 +108,11 @@ def browser(shots: Path, width: int = 1440, height: int = 1500) -> Iterator[Any]
         finally:
             context.close()
             chrome.close()
+
+
+def _is_ours(message: Any) -> bool:
+    """An error, but not the server's answer to a question about a kernel that has not quite started (it asks again)."""
+    return message.type == "error" and "/api/kernels" not in (message.location or {}).get("url", "")
 
 
 def notebook(cells: list[str]) -> str:
@@ -131,6 +136,14 @@ def without_outputs(path: Path) -> None:
     for cell in content["cells"]:
         if cell["cell_type"] == "code":
             cell |= {"outputs": [], "execution_count": None}
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def up_to(path: Path, text: str) -> None:
+    """Drop the cells after the first code cell that has `text`."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    code = [cell["cell_type"] == "code" and text in "".join(cell["source"]) for cell in content["cells"]]
+    content["cells"] = content["cells"][: code.index(True) + 1]
     path.write_text(json.dumps(content), encoding="utf-8")
 
 

@@ -1,8 +1,7 @@
-"""Monitor, figures, pictures, and which view is chosen."""
+"""Figures, pictures, and which view is chosen."""
 
 from __future__ import annotations
 
-import sys
 from xml.etree import ElementTree
 
 import pytest
@@ -11,7 +10,6 @@ from test_live_session import RUNS, work
 
 import lab
 from lab.live import figures, style, view
-from lab.live.monitor import Monitor
 from lab.live.session import Session
 from lab.live.show import as_text, bundle, show
 from lab.live.svg import left_out, to_svg
@@ -20,25 +18,6 @@ from lab.live.svg import left_out, to_svg
 @pytest.fixture(scope="module")
 def compared():
     return lab.compare(work(), HashModel(), RUNS)
-
-
-def test_a_machine_without_nvml_gets_a_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    monitor = Monitor()
-    assert any("nvidia-ml-py" in note for note in monitor.notes)
-    readings = {reading.name: reading for reading in monitor.sample()}
-    assert 0 <= readings["process"].value <= 100 and "psutil" in readings["process"].source
-    monitor.close()
-
-
-def test_an_nvml_that_fails_gets_a_sentence_too(monkeypatch):
-    class Broken:
-        def __getattr__(self, name):
-            raise RuntimeError("driver gone")
-
-    monkeypatch.setitem(sys.modules, "pynvml", Broken())
-    monitor = Monitor()
-    assert any("driver gone" in note for note in monitor.notes) and monitor.sample()
 
 
 def all_figures(compared):
@@ -83,9 +62,11 @@ def test_report_timeline_is_the_figure(compared):
     assert compared["static"].timeline().data
 
 
-def test_a_picture_without_alt_text_is_refused(compared):
-    with pytest.raises(ValueError, match="alt text"):
-        bundle(figures.timeline(compared["static"]), " ")
+def test_alt_text_and_table_given_by_hand_win(compared):
+    figure = figures.timeline(compared["static"])
+    data, metadata = bundle(figure, "Said by hand.", "a table")
+    assert metadata["image/svg+xml"]["alt"] == "Said by hand." and data["text/plain"].endswith("a table")
+    assert "Half of them wait" in bundle(figure)[0]["text/plain"]
 
 
 def test_show_prints_the_table_where_there_is_no_notebook(compared, capsys):
@@ -113,14 +94,21 @@ def test_the_view_is_chosen(monkeypatch, forced, expected):
 
 def test_the_plain_view_has_table_picture_and_hint(monkeypatch):
     monkeypatch.setenv("LAB_LIVE", "plain")
-    session = Session(work(), HashModel(), RUNS, name="plain", speed=1e9)
+    assert Session(work(), HashModel(), RUNS, name="plain").stop() is None
+    session = Session(work(), HashModel(), RUNS, name="plain", speed=1e9, slo={"ttft": 1, "itl": 0.02})
     plain = session.dashboard()
     assert "session.start()" in plain.bundle()["text/html"]
     session.start()
     assert session.wait(30)
-    session.stop()
+    still = session.stop()
     data = plain.bundle()
-    assert data["text/html"].count("<svg") == 2 and 'role="img"' in data["text/html"]
+    # a lane and a block map per policy, and two distributions; the text says what they show
+    assert data["text/html"].count("<svg") == 6 == data["text/html"].count('role="img"')
+    for svg in data["text/html"].split("<svg")[1:]:
+        ElementTree.fromstring("<svg" + svg.split("</svg>")[0] + "</svg>")
+    assert "blocks of 16 tokens after step" in data["text/plain"] and "of 12" in data["text/plain"]
+    assert "within the TTFT limit of 1 s" in data["text/plain"] and "took longest" in data["text/plain"]
+    assert repr(still) == data["text/plain"] and still._repr_mimebundle_()["text/html"].count("<svg") == 6
     assert "12" in data["text/plain"] and "finished" in data["text/plain"]
 
 
@@ -137,3 +125,23 @@ def test_the_widget_has_a_fixed_name_and_needs_no_kernel_to_be_made(monkeypatch)
     widget._hear(widget, {"command": "start", "id": 3}, [])
     assert session.wait(30)
     session.stop()
+
+
+def test_the_widget_answers_questions_about_the_past(monkeypatch):
+    monkeypatch.setenv("LAB_LIVE", "widget")
+    session = Session(work(), HashModel(), RUNS, name="questions", speed=1e9)
+    widget, said = session.dashboard(), []
+    monkeypatch.setattr(widget, "send", said.append)
+    widget._hear(widget, {"command": "past", "lane": 0, "index": 3, "id": 1}, [])
+    assert "IndexError" in session.news.said and not said  # nothing has begun: said in the view, no exception
+    session.start()
+    assert session.wait(30)
+    session.stop()
+    said.clear()
+    widget._hear(widget, {"command": "past", "lane": 1, "index": 3, "id": 2}, [])
+    widget._hear(widget, {"command": "why", "lane": 1, "request": 5, "id": 3}, [])
+    past, why = said
+    assert (past["kind"], past["lane"], past["index"], past["run"]) == ("past", 1, 3, 1)
+    assert {step["index"] for step in past["steps"]} >= {2, 3, 4} and past["blocks"]["step"] <= 3
+    assert (why["kind"], why["request"]) == ("why", 5)
+    assert why["total"] == pytest.approx(session.report("continuous").times[5].e2e)

@@ -29,9 +29,9 @@ function plainNumber(value) {
 }
 
 // The time window all panels share. Finite runs grow in nice steps; endless ones scroll.
-function timeWindow(store, endless, expected) {
+function timeWindow(store, scroll, expected) {
   const now = Math.max(0, ...store.lanes.map((lane) => lane.now));
-  if (!endless) return [0, niceAbove(Math.max(expected * 1.1, now * 1.03, 1))];
+  if (!scroll) return [0, niceAbove(Math.max(expected * 1.1, now * 1.03, 1))];
   const active = store.lanes[store.head.active] || store.lanes[0];
   const end = Math.max(30, active.now * 1.0);
   return [end - 30, end];
@@ -41,8 +41,9 @@ const ALIVE = ["waiting", "running", "preempted"];
 
 // Rows in order of arrival. Where they are too many, those at the end of the queue and the longest finished leave.
 function visibleRows(lane, config, from, capacity) {
-  let rows = lane.ordered();
-  if (!config.endless) return rows;
+  let rows = [...lane.rows.values()].sort((a, b) => a.arrival - b.arrival || a.id - b.id);
+  if (!config.scroll) return rows;
+  if (lane.focus != null) return aroundFocus(rows, lane.focus, capacity);
   rows = rows.filter((row) => row.since >= from || ALIVE.includes(row.state));
   let extra = rows.length - capacity;
   const waiting = rows.filter((row) => row.state === "waiting");
@@ -55,22 +56,29 @@ function visibleRows(lane, config, from, capacity) {
   return rows;
 }
 
+// Of a stretch of the past: those there at the step looked at, then those next to them.
+function aroundFocus(rows, time, capacity) {
+  const away = (row) => (row.arrival > time ? row.arrival - time : ALIVE.includes(row.state) || row.since >= time ? 0 : time - row.since);
+  const kept = new Set([...rows].sort((a, b) => away(a) - away(b)).slice(0, capacity));
+  return rows.filter((row) => kept.has(row));
+}
+
 function rowCapacity(config, store) {
-  if (config.endless) return 28;
+  if (config.scroll) return 28;
   return Math.max(config.requests, ...store.lanes.map((lane) => lane.rows.size), 4);
 }
 
-function drawLane(pen, store, index, box, scale, theme) {
-  const { ctx, ratio } = pen;
+// `lane` is the store's, or a stretch of its past.
+function drawLane(pen, store, index, lane, box, scale, theme) {
+  const { ctx } = pen;
   const { config } = store;
-  const lane = store.lanes[index];
   const rows = visibleRows(lane, config, scale.from, box.capacity);
   pen.panel(box.x, box.y, box.w, box.h);
   ctx.save();
   ctx.beginPath();
   ctx.rect(box.x, box.y - 1, box.w, box.h + 2);
   ctx.clip();
-  const bars = (thin) => rows.forEach((row, place) => drawRow(pen, store, index, row, box.y + place * box.pitch, box.pitch, scale, theme, thin));
+  const bars = (thin) => rows.forEach((row, place) => drawRow(pen, store, index, lane, row, box.y + place * box.pitch, box.pitch, scale, theme, thin));
   bars(false);
   drawStepEdges(ctx, lane, box, scale, theme);
   bars(true);
@@ -80,21 +88,21 @@ function drawLane(pen, store, index, box, scale, theme) {
   if (lane.begun && !lane.done) drawNow(pen, lane.now, box, scale, config.runs[index].color);
   pen.text("requests", 4, box.y + box.h / 2, { color: theme.soft, size: 10, turn: true });
   const every = ticks(0, box.capacity, Math.max(2, box.h / 44)).filter((t) => t > 0 && t <= box.capacity);
-  if (!config.endless) for (const t of every) pen.text(plainNumber(t), box.x - 6, box.y + (t - 0.5) * box.pitch, { align: "right", color: theme.soft, size: 10 });
+  if (!config.scroll) for (const t of every) pen.text(plainNumber(t), box.x - 6, box.y + (t - 0.5) * box.pitch, { align: "right", color: theme.soft, size: 10 });
   return rows;
 }
 
-function drawRow(pen, store, index, row, y, pitch, scale, theme, thin) {
+function drawRow(pen, store, index, lane, row, y, pitch, scale, theme, thin) {
   const { kinds } = store.config;
-  for (const bar of store.barsOf(index, row)) {
+  for (const bar of store.barsOf(index, row, lane)) {
     if (kinds[bar[0]].thin !== thin) continue;
-    pen.ctx.globalAlpha = bar[5] ? 0.45 : 1; // a step under way is a promise
+    pen.ctx.globalAlpha = bar[6] ? 0.45 : 1; // a step under way is a promise
     drawBar(pen, kinds, bar, y, pitch, scale, theme);
   }
   pen.ctx.globalAlpha = 1;
 }
 
-function drawBar(pen, kinds, [code, start, end, real, padding], y, pitch, scale, theme) {
+function drawBar(pen, kinds, [code, start, end, real, padding, cached], y, pitch, scale, theme) {
   if (end < scale.from || start > scale.to) return;
   const { ctx, ratio } = pen;
   const kind = kinds[code];
@@ -109,13 +117,15 @@ function drawBar(pen, kinds, [code, start, end, real, padding], y, pitch, scale,
     return;
   }
   ctx.fillStyle = kind.hatched ? hatch(ctx, kind.color, ratio) : kind.color;
-  const share = kind.hatched || !padding ? 1 : real / (real + padding);
+  const beside = kind.hatched ? 0 : cached || padding; // what was found computed, or computed in vain
+  const share = beside ? real / (real + beside) : 1;
   const height = share < 1 ? Math.max(Math.min(2, full / 2), full * share) : full;
   ctx.fillRect(x0, y, width, height);
   if (share < 1) {
-    const waste = kinds.find((other) => other.name === "padding");
-    ctx.fillStyle = hatch(ctx, waste.color, ratio);
-    ctx.fillRect(x0, y + height, width, full - height);
+    const other = kinds.find((entry) => entry.name === (cached ? "cached" : "padding"));
+    ctx.fillStyle = other.hatched ? hatch(ctx, other.color, ratio) : other.color;
+    const more = cached ? Math.max(0, 6 - width) : 0; // a short step must not hide what it was spared
+    ctx.fillRect(x0 - more, y + (more ? 0 : height), width + more, more ? full : full - height);
   }
 }
 
@@ -182,10 +192,9 @@ function drawNow(pen, now, box, scale, color) {
 }
 
 // The batch of each step, stacked: how many rows computed prompts, output tokens, nothing of use.
-function drawStrip(pen, store, index, box, scale, theme) {
+function drawStrip(pen, store, index, lane, box, scale, theme) {
   const { ctx, ratio } = pen;
   const { config } = store;
-  const lane = store.lanes[index];
   const y = box.y + box.h + 4;
   const height = box.strip;
   pen.panel(box.x, y, box.w, height);

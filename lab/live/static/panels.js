@@ -28,6 +28,14 @@ class Pen {
     return this.ctx.measureText(text).width;
   }
 
+  // As much of the text as fits.
+  fit(text, room, size) {
+    if (this.measure(text, size) <= room) return text;
+    let length = text.length;
+    while (length > 3 && this.measure(`${text.slice(0, length)}…`, size) > room) length -= 1;
+    return length > 3 ? `${text.slice(0, length)}…` : "";
+  }
+
   text(text, x, y, { color, size = 11, weight = 400, align = "left", turn = false, halo = null } = {}) {
     const { ctx } = this;
     this.font(size, weight);
@@ -105,7 +113,8 @@ function drawLines(pen, title, unit, series, box, scale, theme, top = 0) {
     if (t !== high / 2) pen.text(plainNumber(t), box.x - 6, y(t) + (t ? 5 : -4), { align: "right", color: theme.soft, size: 10 });
   }
   pen.text(title, box.x, box.y - 8, { size: 11, weight: 600 });
-  pen.text(unit, box.x + pen.measure(title, 11, 600) + 6, box.y - 8, { size: 11, color: theme.soft });
+  const after = pen.measure(title, 11, 600) + 6;
+  pen.text(pen.fit(unit, box.w - after, 11), box.x + after, box.y - 8, { size: 11, color: theme.soft });
   ctx.save();
   ctx.beginPath();
   ctx.rect(box.x, box.y - 1, box.w, box.h + 2);
@@ -162,82 +171,4 @@ function waitingPoints(store, index) {
   }
   if (lane.begun) points.push([lane.now, count]);
   return points;
-}
-
-function drawAxesFrame(pen, box, theme) {
-  pen.panel(box.x, box.y, box.w, box.h);
-  pen.ctx.fillStyle = theme.line;
-  pen.ctx.fillRect(box.x, box.y + box.h, box.w, 1);
-}
-
-// Cumulative share of requests over latency, with p50 and p95 marked.
-function drawCdf(pen, title, curves, box, theme) {
-  const { ctx } = pen;
-  const longest = Math.max(0, ...curves.map((c) => c.values[c.values.length - 1] || 0));
-  const high = niceAbove(longest * 1.02 || 1);
-  const x = (value) => box.x + (value / high) * box.w;
-  const y = (share) => box.y + box.h - share * box.h;
-  pen.text(title, box.x - 34, box.y - 22, { size: 12, weight: 600 });
-  pen.text("share of requests so far, p50 and p95 marked", box.x - 34, box.y - 8, { size: 10, color: theme.soft });
-  drawAxesFrame(pen, box, theme);
-  for (const share of [0, 0.5, 0.95]) {
-    ctx.fillStyle = theme.faint;
-    ctx.fillRect(box.x, Math.round(y(share)), box.w, 1);
-    pen.text(share ? `p${share * 100}` : "0", box.x - 6, y(share) + (share ? 0 : -3), { align: "right", color: theme.soft, size: 10 });
-  }
-  const unit = high < 0.5 ? 1000 : 1;
-  for (const t of ticks(0, high, 4)) {
-    pen.text(plainNumber(t * unit), x(t), box.y + box.h + 11, { align: "center", color: theme.soft, size: 10 });
-  }
-  pen.text(`time to first token (${unit === 1000 ? "ms" : "s"})`, box.x + box.w, box.y + box.h + 25, { align: "right", color: theme.soft, size: 10 });
-  if (!longest) pen.text("no first token yet", box.x + box.w / 2, box.y + box.h / 2, { align: "center", color: theme.soft, size: 11, halo: theme.background });
-  for (const { values, color, p50, p95 } of curves) {
-    if (!values.length) continue;
-    const points = [[x(0), y(0)]];
-    values.forEach((value, i) => {
-      points.push([x(value), y(i / values.length)], [x(value), y((i + 1) / values.length)]);
-    });
-    pen.line(points, color, 2.25);
-    for (const [share, value] of [[0.5, p50], [0.95, p95]]) {
-      if (value == null) continue;
-      ctx.beginPath();
-      ctx.arc(x(value), y(share), 4, 0, 2 * Math.PI);
-      ctx.fillStyle = color;
-      ctx.fill();
-      ctx.lineWidth = 1.5;
-      ctx.strokeStyle = theme.background;
-      ctx.stroke();
-    }
-  }
-}
-
-// One bar per policy on a common scale: tokens of use, then tokens thrown away.
-function drawWork(pen, store, box, theme) {
-  const { ctx, ratio } = pen;
-  const { config } = store;
-  const names = ["prefill", "decode", "padding", "wasted"];
-  const total = (lane) => names.reduce((sum, name) => sum + lane.work[name], 0);
-  const high = Math.max(1, ...store.lanes.map(total));
-  pen.text("Where the work went", box.x, box.y, { size: 12, weight: 600 });
-  pen.text("tokens computed", box.x, box.y + 14, { size: 10, color: theme.soft });
-  store.lanes.forEach((lane, index) => {
-    const y = box.y + 34 + index * 42;
-    const useful = lane.work.prefill + lane.work.decode;
-    const waste = lane.work.padding + lane.work.wasted;
-    pen.text(config.runs[index].name, box.x, y, { size: 11, weight: 600 });
-    const share = useful + waste ? Math.round((100 * waste) / (useful + waste)) : 0;
-    const wasted = waste ? `${share}% wasted` : "none wasted";
-    let note = useful + waste ? `${plainNumber(useful)} useful, ${wasted}` : "";
-    if (pen.measure(config.runs[index].name, 11, 600) + pen.measure(note, 11) + 12 > box.w) note = wasted;
-    pen.text(note, box.x + box.w, y, { size: 11, align: "right", color: theme.soft });
-    pen.panel(box.x, y + 9, box.w, 15);
-    let left = box.x;
-    for (const name of names) {
-      const width = (lane.work[name] / high) * box.w;
-      const kind = config.kinds.find((entry) => entry.name === name);
-      ctx.fillStyle = kind.hatched ? hatch(ctx, kind.color, ratio) : kind.color;
-      ctx.fillRect(left, y + 9, width, 15);
-      left += width;
-    }
-  });
 }

@@ -1,6 +1,8 @@
 // What the kernel has told us so far. Messages carry only what changed; a gap in their numbers asks for everything.
 
 const KEPT_STEPS = 4000;
+const KEPT_RECORDS = 300;
+const KEPT_REASONS = 60;
 
 class LaneStore {
   constructor() {
@@ -13,6 +15,10 @@ class LaneStore {
     this.work = { prefill: 0, decode: 0, padding: 0, wasted: 0 };
     this.numbers = {};
     this.marks = [];
+    this.peaks = null;
+    this.blocks = null;
+    this.records = new Map(); // steps as the trace has them, those looked at last
+    this.look = null; // the last look back: {index, count, blocks, view}
     this.now = 0;
     this.done = false;
     this.begun = false;
@@ -21,7 +27,8 @@ class LaneStore {
   apply(news, whole) {
     this.begun = true;
     if (whole) this.rows.clear();
-    for (const entry of news.rows) this.applyRow(entry);
+    for (const id of news.gone) this.rows.delete(id);
+    for (const entry of news.rows) this.applyRow(this.rows, entry);
     this.steps = whole ? news.steps : this.steps.concat(news.steps).slice(-KEPT_STEPS);
     const { width, from, ...columns } = news.series;
     if (width !== this.series.width && from > 0) return false; // bins were merged and we missed it
@@ -29,23 +36,40 @@ class LaneStore {
     for (const [name, values] of Object.entries(columns)) splice(this.series, name, from, values);
     this.usage.sources = news.usage.sources;
     splice(this.usage, "points", news.usage.from, news.usage.points);
-    for (const name of ["work", "numbers", "marks"]) this[name] = news[name];
+    for (const name of ["work", "numbers", "marks", "peaks"]) this[name] = news[name];
     if (news.ttft) [this.ttft, this.itl] = [news.ttft, news.itl];
-    return true;
+    return news.blocks ? this.applyBlocks(news.blocks) : true;
   }
 
-  applyRow(entry) {
-    const [id, arrival, prompt, max, state, since, output, first, last, from, bars, hand] = entry;
-    const row = this.rows.get(id) || { id, bars: [] };
-    Object.assign(row, { arrival, prompt, max, state, since, output, first, last, hand });
+  applyRow(rows, entry) {
+    const [id, arrival, prompt, max, state, since, output, first, last, from, bars, hand, cached] = entry;
+    const row = rows.get(id) || { id, bars: [] };
+    Object.assign(row, { arrival, prompt, max, state, since, output, first, last, hand, cached });
     row.bars.length = Math.min(row.bars.length, from);
     row.bars.push(...bars);
-    this.rows.set(id, row);
-    if (this.rows.size > 600) this.rows.delete(this.rows.keys().next().value);
+    rows.set(id, row);
   }
 
-  ordered() {
-    return [...this.rows.values()].sort((a, b) => a.arrival - b.arrival || a.id - b.id);
+  // Requests whose blocks are as before come without them.
+  applyBlocks(blocks) {
+    const before = new Map((this.blocks?.held || []).map(([id, , runs]) => [id, runs]));
+    for (const share of blocks.held || []) share[2] ||= before.get(share[0]);
+    this.blocks = blocks;
+    return !(blocks.held || []).some((share) => !share[2]);
+  }
+
+  // The answer to a look back; of all steps seen so only the last few hundred are kept.
+  applyPast({ index, count, steps, blocks, view }) {
+    for (const step of steps) {
+      this.records.delete(step.index);
+      this.records.set(step.index, step);
+    }
+    for (const old of this.records.keys()) if (this.records.size > KEPT_RECORDS) this.records.delete(old);
+    const rows = new Map();
+    for (const entry of view ? view.rows : []) this.applyRow(rows, entry);
+    const focus = this.records.get(index)?.start;
+    const past = view && { focus, rows, steps: view.steps, from: view.from, to: view.to, now: view.to, begun: true, done: true, marks: [] };
+    this.look = { index, count, blocks, past };
   }
 }
 
@@ -69,11 +93,12 @@ class Store {
 
   reset() {
     this.lanes = this.config.runs.map(() => new LaneStore());
+    this.reasons = new Map(); // "lane request" -> where its time went
   }
 
   apply(message) {
-    if (message.kind === "accepted") {
-      for (const listener of this.listeners) listener(message);
+    if (["accepted", "past", "why"].includes(message.kind)) {
+      if (message.kind === "accepted" || message.run === this.run) this.answer(message);
       return;
     }
     const whole = message.kind === "full";
@@ -88,6 +113,18 @@ class Store {
     for (const listener of this.listeners) listener(message);
   }
 
+  // What somebody asked for, not news.
+  answer(message) {
+    if (message.kind === "past") this.lanes[message.lane].applyPast(message);
+    if (message.kind === "why") {
+      const key = `${message.lane} ${message.request}`;
+      this.reasons.delete(key);
+      this.reasons.set(key, message);
+      if (this.reasons.size > KEPT_REASONS) this.reasons.delete(this.reasons.keys().next().value);
+    }
+    for (const listener of this.listeners) listener(message);
+  }
+
   // The step under way, if the request takes part: what it computes, and since when.
   inFlight(index, id) {
     const { flight, active } = this.head;
@@ -97,13 +134,12 @@ class Store {
   }
 
   // Bars of a row and what goes on beyond the last of them.
-  barsOf(index, row) {
-    const lane = this.lanes[index];
-    const flying = this.inFlight(index, row.id);
+  barsOf(index, row, lane = this.lanes[index]) {
+    const flying = lane === this.lanes[index] && this.inFlight(index, row.id);
     const open = { waiting: "queue", preempted: "preempted" }[row.state];
     const bars = [...row.bars];
-    if (open) bars.push([this.config.kinds.findIndex((kind) => kind.name === open), row.since, flying ? flying.start : lane.now, 0, 0]);
-    if (flying) bars.push([flying.code, flying.start, lane.now, 0, 0, "flying"]);
+    if (open) bars.push([this.config.kinds.findIndex((kind) => kind.name === open), row.since, flying ? flying.start : lane.now, 0, 0, 0]);
+    if (flying) bars.push([flying.code, flying.start, lane.now, 0, 0, 0, "flying"]);
     return bars.filter((bar) => bar[2] > bar[1]);
   }
 

@@ -4,7 +4,7 @@ function percent(value) {
   return value == null ? "–" : `${Math.round(100 * value)}%`;
 }
 
-const COLUMNS = [
+const COLUMNS = [ // label, text, the number it is a share of its column by, which direction is better
   ["output tokens/s", (n) => (n.output_tokens_per_s == null ? "–" : n.output_tokens_per_s.toFixed(1)), "output_tokens_per_s", 1],
   ["TTFT p50", (n) => seconds(n.ttft_p50), "ttft_p50", -1],
   ["TTFT p95", (n) => seconds(n.ttft_p95), "ttft_p95", -1],
@@ -15,7 +15,14 @@ const COLUMNS = [
 ];
 
 Object.assign(View.prototype, {
+  // With latency limits there is a column for those who kept them all.
+  columns() {
+    const kept = (n) => (n.slo?.judged ? `${n.slo.met} of ${n.slo.judged}` : "–");
+    return Object.keys(this.config.slo).length ? [...COLUMNS, ["within SLO", kept, null, 0]] : COLUMNS;
+  },
+
   buildTable() {
+    const COLUMNS = this.columns();
     const head = make("tr", {}, make("th", { scope: "col" }, "policy"), ...COLUMNS.map(([label]) => make("th", { scope: "col" }, label)));
     this.cells = this.config.runs.map((run) => {
       const values = COLUMNS.map(() => make("td"));
@@ -40,6 +47,7 @@ Object.assign(View.prototype, {
 
   fillTable() {
     const all = this.store.lanes.map((lane) => lane.numbers);
+    const COLUMNS = this.columns();
     this.cells.forEach(({ values, state }, index) => {
       state.textContent = this.laneState(index);
       COLUMNS.forEach(([, show, field], i) => {
@@ -63,7 +71,7 @@ Object.assign(View.prototype, {
     this.ratio.hidden = !ready;
     if (!ready) return;
     const { runs } = this.config;
-    const cells = COLUMNS.map(([, , field, better]) => {
+    const cells = this.columns().map(([, , field, better]) => {
       if (!field || !first[field] || !last[field]) return make("td");
       const ratio = last[field] / first[field];
       const good = better > 0 ? ratio > 1 : ratio < 1;
@@ -82,12 +90,18 @@ Object.assign(View.prototype, {
     [this.spokenState, this.spoken] = [head.state, now];
     const parts = this.config.runs.map((run, i) => {
       if (!this.store.lanes[i].begun) return `${run.name}: not begun.`;
-      const words = COLUMNS.map(([label, show]) => `${label} ${show(all[i], this.config)}`).join(", ");
+      const words = this.columns().map(([label, show]) => `${label} ${show(all[i], this.config)}`).join(", ");
       return `${run.name}: ${words}.`;
     });
     const text = `${head.state}. ${parts.join(" ")}`;
     this.twin.textContent = text;
-    this.canvas.setAttribute("aria-label", `Requests over time, ${this.config.clock}. ${text} Arrow keys move through steps and requests, Enter chooses one.`);
-    this.side.setAttribute("aria-label", `Time to first token as a distribution, and tokens computed and wasted. ${text}`);
+    this.canvas.setAttribute("aria-label", `Requests over time, ${this.config.clock}. ${text} Left and right go through steps, up and down through requests, Enter explains one, Escape goes back to now.`);
+    this.side.setAttribute("aria-label", `Time to first token and inter-token latency as distributions, and tokens computed and wasted. ${this.sayLatencies(all)}`);
+  },
+
+  sayLatencies(all) {
+    const { slo } = this.config;
+    const limits = (n) => ["ttft", "itl"].filter((name) => n.slo?.[name] != null).map((name) => `${percent(n.slo[name])} within the ${name.toUpperCase()} limit of ${seconds(slo[name])}`);
+    return this.config.runs.map((run, i) => [`${run.name}: TTFT p50 ${seconds(all[i].ttft_p50)}, p95 ${seconds(all[i].ttft_p95)}`, `ITL p50 ${seconds(all[i].itl_p50)}, p95 ${seconds(all[i].itl_p95)}`, ...limits(all[i])].join(", ")).join(". ");
   },
 });

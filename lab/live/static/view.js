@@ -1,4 +1,4 @@
-// The widget: controls, table of numbers, legend, two canvases and the card of a chosen request.
+// The widget: controls, table of numbers, legend, canvases, the step looked at and the card of a chosen request.
 
 const ICONS = {
   start: '<path d="M4 2.5v11l9-5.5z"/>',
@@ -29,9 +29,10 @@ class View {
     this.latencies = []; // from a slider's move to the kernel's answer, and to the step that obeys it
     this.effects = [];
     this.pending = new Map();
+    this.scrub = this.watched = this.asked = null;
     this.command = 0;
     this.root = make("div", { class: "lab-live" });
-    this.root.append(this.buildControls(), this.buildNote(), this.buildTable(), this.buildLegend(), this.buildBody());
+    this.root.append(this.buildControls(), this.buildNote(), this.buildTable(), this.buildLegend(), this.buildScrub(), this.buildBody(), this.buildFoot());
     el.append(this.root);
     this.theme = readTheme(this.root);
     this.listener = (message) => this.hear(message);
@@ -105,11 +106,15 @@ class View {
     this.twin = make("div", { class: "lab-hidden", role: "status", "aria-live": "polite" });
     this.canvas.addEventListener("mousemove", (event) => this.point(event));
     this.canvas.addEventListener("mouseleave", () => this.leave());
-    this.canvas.addEventListener("click", () => this.pick());
+    this.canvas.addEventListener("click", () => this.click());
     this.canvas.addEventListener("keydown", (event) => this.key(event));
     this.canvas.addEventListener("blur", () => this.leave());
     const main = make("div", { class: "lab-left" }, this.canvas, this.tip);
     return make("div", { class: "lab-body" }, main, make("div", { class: "lab-right" }, this.side, this.card), this.twin);
+  }
+
+  buildFoot() {
+    return make("div", { class: "lab-foot" }, this.buildBlocks(), this.buildStep());
   }
 
   // -- to the kernel -------------------------------------------------------------------------------------
@@ -120,7 +125,6 @@ class View {
   }
 
   press(name) {
-    if (name === "start") this.picked = null;
     const resume = name === "pause" && this.store.head.state === "paused";
     this.tell({ command: resume ? "resume" : name });
   }
@@ -145,6 +149,8 @@ class View {
       this.latencies.push(now - this.pending.get(message.id));
       return;
     }
+    if (message.kind === "past") return this.hearPast();
+    if (message.kind === "why") return this.showCard();
     for (const id of message.acks || []) {
       if (this.pending.has(id)) this.effects.push(now - this.pending.get(id));
       this.pending.delete(id);
@@ -176,7 +182,11 @@ class View {
       const entry = this.inputs[slider.name];
       if (performance.now() - entry.touched > 1200) this.showSlider(entry, slider.value);
     }
+    if (this.seenRun !== this.store.run) this.scrub = this.watched = this.picked = this.asked = null; // a new run
+    this.seenRun = this.store.run;
     this.fillTable();
+    const running = head.state === "running" && !this.scrub;
+    if (!running || performance.now() - (this.scrubAt || 0) > 400) this.showScrub(); // numbers one can read
     this.showCard();
     this.stats();
   }
@@ -192,6 +202,11 @@ class View {
 
   showSlider(entry, value, own = false) {
     const { slider, input, output, unit } = entry;
+    if (value == null) {
+      input.value = input.max;
+      output.textContent = "as fast as it goes";
+      return;
+    }
     if (!own) input.value = slider.log ? (400 * Math.log(value / slider.low)) / Math.log(slider.high / slider.low) : value;
     const shown = value < 10 && slider.log ? value.toPrecision(2) : String(Math.round(value * 100) / 100);
     const capacity = this.store.head.capacity;
