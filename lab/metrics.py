@@ -274,9 +274,18 @@ class Report:
 
     def timeline(self) -> Any:
         """Requests × time as a plotly figure."""
-        from lab.live.figures import timeline
+        return self.figure("timeline")
 
-        return timeline(self)
+    def figure(self, name: str, **options: Any) -> Any:
+        """One of `lab.live.figures` of this run: timeline, step_composition, kv_occupancy, efficiency, roofline, …
+
+        Raises BadPolicy for a name that is not there.
+        """
+        from lab.live import figures
+
+        if name not in figures.OF_ONE_RUN:
+            raise BadPolicy(f"figure {name!r} is not known; there are {', '.join(figures.OF_ONE_RUN)}")
+        return getattr(figures, name)(self, **options)
 
 
 def digest(times: dict[int, RequestTimes]) -> str | None:

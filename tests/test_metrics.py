@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from harness import preemptions, request, run_all
 
+import lab
 from lab.errors import BadPolicy
 from lab.metrics import Distribution, Report, RequestTimes, percentile, summary_table
 from lab.simulation.priced import Priced
@@ -274,3 +275,13 @@ def test_mfu_and_mbu_are_shares_of_the_peaks_while_steps_ran() -> None:
     unknown = Report.from_trace(trace)
     assert unknown.mfu is None and unknown.mbu is None
     assert "MFU" not in summary_table({"a": unknown})
+
+
+def test_every_figure_of_one_run_by_name() -> None:
+    from lab.live.figures import OF_ONE_RUN
+
+    report = lab.run(lab.fixed_workload([60, 90], [5, 3]), lab.simulated("llama-3-8b", on="h100-sxm"))
+    for name in OF_ONE_RUN:
+        assert report.figure(name).layout.title.text, name
+    with pytest.raises(BadPolicy, match="'pie' is not known; there are timeline"):
+        report.figure("pie")

@@ -24,9 +24,16 @@ from lab.live.figures.roofline import roofline
 from lab.live.figures.timeline import replay, timeline
 from lab.live.figures.waste import padding_waste
 
+#: Figures that one report is enough for: the names that `Report.figure` takes.
+OF_ONE_RUN = (
+    *("timeline", "step_composition", "kv_occupancy", "efficiency", "roofline"),
+    *("latencies", "latency_cdf", "throughput_over_time", "padding_waste"),
+)
+
 __all__ = [
     "LATENCIES",
     "METRICS",
+    "OF_ONE_RUN",
     "Runs",
     "alt_of",
     "arrange",
