@@ -12,9 +12,12 @@
 
 # %% tags=["nbval-ignore-output"]
 import lab
-from lab.course import broken, plots, quick
+from lab.course import broken, plots, quick, scale
 from lab.course.exercises.nb01 import work_ratio
 from lab.course.stream import stream
+from lab.live.figures import roofline
+from lab.live.show import show
+from lab.peaks import measure_peaks, this_machine
 from lab.workload import fixed_workload
 
 model = lab.load_model()
@@ -196,6 +199,43 @@ for batch in (1, 2, 4, 8, 16, 32):
 #
 # This ends where the arithmetic takes longer than the fetching. From there on, twice the batch is twice the time.
 # Where that is depends on the machine. On the right-hand side of your plot you may see it begin.
+
+# %% [markdown]
+# ### Both limits in one picture: the roofline
+#
+# Every dot is a step, measured: how many operations it does per byte it must move, and how many per second it reaches.
+# The line is what this computer can do at best, measured once: on its slope, memory is the limit; on its flat part,
+# arithmetic. One answer alone, and sixteen at once, whose prompts are cut into chunks:
+
+# %% tags=["nbval-ignore-output"]
+peaks = this_machine() or measure_peaks()  # three seconds, once
+together = fixed_workload([tuple(model.encode_chat(question))] * 16, [quick(16, 6)] * 16)
+sixteen = lab.run(together, model, batching="continuous:16")
+show(roofline({"one answer": answer, "sixteen at once": sixteen}, peaks))
+
+# %% [markdown]
+# A decode step for one is far down on the slope, the same step for sixteen further up: more operations for nearly the same
+# bytes. The more tokens a step computes, prompt or output, the further to the right it is. Dots far below the line have
+# spent their time on something else: small layers, starting threads, other programs. Dots above it mean that the line was
+# measured while the computer was busy: `python3 -m lab doctor` measures it again.
+
+# %% [markdown]
+# ### The same on an H100
+#
+# On the second clock a step can be given the price it would have on a machine that is not here: *simulated*, from published
+# measurements. Notebook [11](11_two_clocks.ipynb) says how far to trust that.
+
+# %% tags=["nbval-check-output"]
+h100 = lab.simulated("llama-3-8b", on="h100-sxm")
+print(f"{h100.name}, 64 tokens of context per request")
+for batch in (1, 8, 32, 128, 512):
+    seconds = scale.decode_seconds(h100, batch, context=64)
+    print(f"batch {batch:3d}: {1000 * seconds:5.1f} ms per step, {batch / seconds:6.0f} tokens/s")
+print(f"a step takes twice as long as the step for one from batch {scale.knee(h100, context=64)} on")
+
+# %% [markdown]
+# The shape is that of your plot; the bend comes an order of magnitude later. There, eight requests are not a batch, they are
+# hardly a load.
 
 # %% [markdown]
 # ### What this does not show

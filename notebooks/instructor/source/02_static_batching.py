@@ -197,6 +197,24 @@ plots_batching.size_curves(sweep)
 # The picture on the right shows the price in work: the longest of many is longer than the longest of few.
 
 # %% [markdown]
+# ### The same on an H100
+#
+# All 96 requests at once; the machine above beside Llama-3-8B on an H100 (*simulated*, notebook [11](11_two_clocks.ipynb)):
+
+# %% tags=["nbval-check-output"]
+h100 = lab.simulated("llama-3-8b", on="h100-sxm")
+for size in (8, 32, 96):
+    here, there = (lab.run(many.at_rate(1e9), machine, batching=lab.Static(size), blocks=4000) for machine in (prices, h100))
+    useless = here.padded_tokens / (here.padded_tokens + here.computed_tokens)
+    print(f"batches of {size:2d}: useless {useless:.0%}; {here.output_tokens_per_s:3.0f} tokens/s here,", end=" ")
+    print(f"{there.output_tokens_per_s:4.0f} on the H100 (simulated)")
+
+# %% [markdown]
+# The same rectangles with the same useless positions. Here a position costs its 2 ms, needed or not, and larger batches soon gain
+# little. There, most of a step is the fetching of weights, useless positions are cheap, and larger batches go on gaining.
+# The waiting of section 5 is the same on any machine.
+
+# %% [markdown]
 # ## 5. Waiting without end
 #
 # A batch of 4, three requests at once. The fourth comes later. How long does the first wait?

@@ -194,8 +194,23 @@ plots.load_curves(sweep)
 #   end and the other would not, and the ratio of their waiting times would be as large as you have patience for.
 # - **High load.** Neither keeps up. What remains is a ratio of throughputs: how many seats stay empty in one and not in
 #   the other.
+
+# %% [markdown]
+# ### The same on an H100
 #
-# Which brings us to a famous number.
+# The same 48 requests and 8 seats, Llama-3-8B on an H100 (*simulated*, notebook [11](11_two_clocks.ipynb)):
+
+# %% tags=["nbval-check-output"]
+h100 = lab.simulated("llama-3-8b", on="h100-sxm")
+for rate in (5, 20, 80):
+    pair = lab.compare(many.at_rate(rate), h100, runs)
+    a, b = pair["static"], pair["continuous"]
+    print(f"{rate:2d} requests/s: {a.output_tokens_per_s:3.0f} → {b.output_tokens_per_s:3.0f} tokens/s,", end=" ")
+    print(f"{b.output_tokens_per_s / a.output_tokens_per_s:.2f}×; end-to-end {a.e2e_s.p50:.2f} → {b.e2e_s.p50:.2f} s (simulated)")
+
+# %% [markdown]
+# The story is the same, at ten times the rate: low load, in between, high load. What is overload here is a light load there.
+# A ratio without its load, and its machine, says nothing. Which brings us to a famous number.
 
 # %% [markdown]
 # ## 5. "36.9 times the throughput"

@@ -39,6 +39,22 @@ print(f"the weights are {weights / 2**20:.0f} MiB: as much as the keys and value
 # A GPU has the same problem with larger numbers: OPT-13B keeps 2 × 40 layers × 5,120 numbers of 2 bytes per token, and after
 # its weights an A100 with 40 GB has room for 15,700 tokens, says the PagedAttention paper.
 # How many requests share that room decides how large a batch can be (notebook 01, section 3).
+#
+# ### The same on an H100
+#
+# What the price lists of notebook [11](11_two_clocks.ipynb) say of memory (10 % of it is left for everything else):
+
+# %% tags=["nbval-check-output"]
+small, large = "llama-3-8b", "llama-3-70b"
+for name, device, devices in ((small, "l4", 1), (small, "h100-sxm", 1), (large, "h100-sxm", 2), (large, "h100-sxm", 4)):
+    gpu_model = lab.simulated(name, on=device, tp=devices)
+    tokens = 16 * gpu_model.default_blocks(16)
+    print(f"{gpu_model.name}: {gpu_model.kv_bytes_per_token / 1024:.0f} KiB per token, room for {tokens:,} tokens", end=" ")
+    print(f"= {tokens // 2048} conversations of 2,048")
+
+# %% [markdown]
+# Look at the last two lines. The weights are paid once; what comes after them is room. Twice the GPUs are twelve times the pool, and
+# a pool that is too small wastes the arithmetic next to it.
 
 # %% [markdown]
 # ## 2. How much should a request get?

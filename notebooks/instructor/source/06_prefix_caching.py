@@ -15,7 +15,7 @@
 # %% tags=["nbval-ignore-output"]
 import lab
 from lab import traces
-from lab.course import broken_memory, plots_memory, quick
+from lab.course import broken_memory, plots_memory, quick, scale
 from lab.course.exercises.nb06 import broken_tree, found_by_engine
 from lab.course.prompt_parts import PARTS, computed_with, prompts_only
 from lab.course.tiny_tree import TinyTree, keys_of
@@ -183,6 +183,24 @@ plots_memory.computed_and_cached({name: comparison.reports for name, comparison 
 # - Output tokens are cached too: in a real chat the next turn also finds the answer of the last one. (Here the answers in the conversations are written
 #   by us, so that prompts do not depend on the run, and have to be computed once.)
 # - A block is visible to others only once it is *computed*. Two equal prompts in the same step do not help each other.
+#
+# ### The same on an H100
+#
+# The three assistants again, with Llama-3-8B on an H100 (*simulated*, notebook [11](11_two_clocks.ipynb)); then one prompt of
+# which nine tenths are cached:
+
+# %% tags=["nbval-check-output"]
+h100 = lab.simulated("llama-3-8b", on="h100-sxm")
+there = lab.compare(WORKLOADS["system-prompt"](requests=24, rate=1.0, seed=0), h100, caches, batching="continuous:8")
+for place, pair in {"reference prices": counted["system-prompt"], "H100, simulated": there}.items():
+    print(f"{place}: TTFT {1000 * pair['none'].ttft_s.p50:.1f} → {1000 * pair['radix'].ttft_s.p50:.1f} ms")
+for length in (200, 2000, 20_000):
+    whole, rest = scale.prompt_plan(length), scale.prompt_plan(length // 10, start=length - length // 10)
+    print(f"{length:,} tokens: {1000 * h100.price(whole):.1f} → {1000 * h100.price(rest):.1f} ms (H100, simulated)")
+
+# %% [markdown]
+# A step of 200 tokens costs the H100 hardly more than a step of 20: both wait for the weights. The cache finds as much as here, and saves
+# little. It pays for *long* prefixes, and they are what it is used for.
 
 # %% [markdown]
 # ## 5. Measured
