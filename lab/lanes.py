@@ -16,6 +16,8 @@ from lab.errors import BadPolicy
 from lab.numbers import whole
 from lab.request import Request
 
+MOST_LANES = 64
+
 
 class Lane(Protocol):
     """Which requests a flight may take, and how much of the device's arithmetic it may use (1.0: all)."""
@@ -99,11 +101,15 @@ class Decode:
 
 def make_lanes(spec: str) -> list[Lane]:
     """ "one", "split:N", "phases" or "phases:F" with 0 < F < 1. Raises BadPolicy for anything else."""
+    if not isinstance(spec, str):
+        raise BadPolicy(f"lanes {spec!r} are not known; there are one, split:N, phases, phases:F")
     name, _, number = spec.partition(":")
     if name == "one" and not number:
         return make_lanes("split:1")
     if name == "phases":
         return _phases(spec, number)
+    if number.isdecimal() and int(number) > MOST_LANES:
+        raise BadPolicy(f"{number} lanes; at most {MOST_LANES} steps can be in flight at once")
     if name != "split" or not number.isdecimal():
         raise BadPolicy(f"lanes {spec!r} are not known; there are one, split:N, phases, phases:F")
     count = whole(int(number), "a number of lanes of")

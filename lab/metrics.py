@@ -34,7 +34,7 @@ class RequestTimes:
 
     id: int
     arrival: float
-    admitted: float | None = None  # start of the first step it took part in
+    admitted: float | None = None  # when it was first let into the batch: the end of queueing
     tokens: list[float] = field(default_factory=list)  # when each output token was computed
     output: list[int] = field(default_factory=list)  # their ids; empty when only priced
     margins: list[float] = field(default_factory=list)
@@ -88,7 +88,7 @@ def request_times(trace: RunTrace) -> dict[int, RequestTimes]:
     times = _no_times(trace)
     for entry in trace.entries():
         _take_times(times, entry)
-    _take_deliveries(times, trace)
+    _take_events(times, trace)
     return times
 
 
@@ -113,9 +113,12 @@ def _take_times(times: dict[int, RequestTimes], entry: StepTrace) -> None:
             request.margins.append(margin)
 
 
-def _take_deliveries(times: dict[int, RequestTimes], trace: RunTrace) -> None:
+def _take_events(times: dict[int, RequestTimes], trace: RunTrace) -> None:
     for event in trace.events():
-        if event.kind == "delivered":
+        if event.kind == "admitted":
+            request = times[event.request]
+            request.admitted = min(event.time, event.time if request.admitted is None else request.admitted)
+        elif event.kind == "delivered":
             times[event.request].delivered, times[event.request].held_back = event.time, event.value
 
 
@@ -143,7 +146,7 @@ class Report:
     tpot_s: Distribution = field(default_factory=Distribution)
     itl_s: Distribution = field(default_factory=Distribution)
     e2e_s: Distribution = field(default_factory=Distribution)
-    queueing_s: Distribution = field(default_factory=Distribution)  # arrival to the first step taken part in
+    queueing_s: Distribution = field(default_factory=Distribution)  # arrival to being let into the batch
     goodput_rps: float | None = None  # requests/s meeting every limit of `slo`; None without one
     slo: dict[str, float] = field(default_factory=dict)
     computed_tokens: int = 0
@@ -237,7 +240,7 @@ class Report:
             self.cached_tokens += event.value if event.kind == "admitted" else 0
             self.dropped_tokens += event.value if event.kind == "preempted" else 0
             self.preemptions += event.kind == "preempted"
-        _take_deliveries(self.times, self.trace)
+        _take_events(self.times, self.trace)
         self.kv_waste = waste / with_slots if with_slots else None
         self.mean_batch = rows / self.steps if self.steps else 0.0
         busy = min(busy, self.duration_s)  # several lanes overlap

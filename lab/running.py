@@ -6,13 +6,14 @@ import sys
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 from lab import axes as axis_specs
 from lab.clock import Clock, Driver, make_clock
 from lab.concurrent import Device, LaneDriver, SharedTime, ThreadDevice
 from lab.engine import Engine
-from lab.errors import BadPolicy, BadWorkload
+from lab.errors import BadPolicy, BadWorkload, UnknownName
 from lab.lanes import make_lanes
 from lab.memory.hash_cache import HashCache
 from lab.memory.paged import PagedMemory
@@ -20,6 +21,7 @@ from lab.memory.protocol import Memory
 from lab.memory.radix_cache import RadixCache
 from lab.memory.reserved import ReservedMemory
 from lab.metrics import Report, summary_table
+from lab.numbers import whole
 from lab.plan import LOGIT_TOLERANCE as LOGIT_TOLERANCE
 from lab.prediction import make_prediction
 from lab.request import Request
@@ -28,6 +30,7 @@ from lab.workload import Workload
 
 DEFAULT_BLOCKS = 1024
 DEFAULT_BLOCK_SIZE = 16
+MOST_BLOCKS = 1 << 24
 LARGEST_POOL = 65_536  # blocks; a request that needs more wants `blocks` to be given
 
 
@@ -72,6 +75,10 @@ def build_engine(
     given. Policies that need step times in advance get them from `predict`: "fitted" to the steps seen, "model" (its
     own price list), or a function of a plan.
     """
+    unknown = sorted(set(axes) - set(signature(build_axes).parameters))
+    if unknown:
+        known = [*signature(build_axes).parameters, *list(signature(build_engine).parameters)[2:-1]]
+        raise UnknownName("option", unknown[0], known)
     policies = build_axes(**axes)
     if block_size is None:
         block_size = getattr(model, "best_block_size", DEFAULT_BLOCK_SIZE)
@@ -83,8 +90,10 @@ def build_engine(
     if host_blocks is not None and not policies.preemption.on_host:
         raise BadPolicy(f"{host_blocks} host blocks, and {policies.preemption.name} preemption uses none: choose swap")
     host_blocks = (blocks if host_blocks is None else host_blocks) if policies.preemption.on_host else 0
+    if whole(blocks, "a number of blocks of") > MOST_BLOCKS:
+        raise BadPolicy(f"a pool of {blocks:,} blocks; at most {MOST_BLOCKS:,} can be managed")
+    runner = model.runner(blocks, block_size, num_host_blocks=host_blocks)  # knows whether its memory suffices
     store = build_memory(memory, prefix_cache, blocks, block_size, host_blocks, model.max_context)
-    runner = model.runner(blocks, block_size, num_host_blocks=host_blocks)
     scheduler = Scheduler(policies, store, make_prediction(predict, model))
     engine = Engine(scheduler, store, runner, frozenset(model.eos_token_ids), model.max_context)
     engine.trace.meta = {
@@ -191,6 +200,11 @@ def _lane_driver(engine: Engine, requests: list[Request], timer: Clock, lanes: s
     """Lanes on threads when the wall clock measures a real model, on a shared simulated device otherwise."""
     made = make_lanes(lanes)
     engine.trace.meta["axes"]["lanes"] = lanes
+    if timer.name == "virtual" and not hasattr(model, "price"):
+        raise BadPolicy(
+            f"lanes {lanes} with {model.name} on the virtual clock: how its steps share this computer shows only when "
+            f"they run (clock 'wall'); a simulated model can say it (lab.simulated)"
+        )
     if timer.name == "wall" and not hasattr(model, "price"):
         around = getattr(engine.runner, "lane", None)
         surroundings = (lambda lane: around(lane, len(made), made[lane].fraction)) if around else nullcontext

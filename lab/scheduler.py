@@ -233,6 +233,8 @@ class Scheduler:
                     return 1
                 if request.sampling.n > 1 and not request.num_output:
                     return 1
+                if row.start < request.num_prompt and not self.memory.steady:
+                    return 1  # it may complete a block that a cache knows already, and then hold one less
                 steps = min(steps, request.sampling.max_tokens - request.num_output)
         return self._within_free(plan, steps)
 

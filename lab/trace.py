@@ -37,7 +37,7 @@ class RequestInfo:
     error: str | None = None
 
 
-_NAN = float("nan")
+_NO_MARGIN = -1.0  # margins are never negative
 _SCALARS = ("index", "waiting", "running", "free", "used", "cached", "recomputed", "slots", "resident")
 _scalars_of = attrgetter(*_SCALARS)
 
@@ -71,7 +71,7 @@ class RunTrace:
         self._kinds.append(step.attention)
         for request, start, count, padding, sampled, token, _ in step.rows:
             self._rows.extend((request, start, count, padding, sampled, token is not None, token or 0))
-        self._margins.extend([_NAN if row.margin is None else row.margin for row in step.rows])
+        self._margins.extend([_NO_MARGIN if row.margin is None else row.margin for row in step.rows])
         self._row_ends.append(len(self._margins))
         self._step_ends.append(len(self) + step.repeat)
 
@@ -120,7 +120,7 @@ class RunTrace:
                 padding,
                 sampled == 1,
                 token if has_token else None,
-                margin if margin == margin else None,
+                None if margin == _NO_MARGIN else margin,
             )
             for (request, start, count, padding, sampled, has_token, token), margin in zip(
                 zip(*[numbers] * 7, strict=True), self._margins[first:last], strict=True

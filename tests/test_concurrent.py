@@ -175,7 +175,10 @@ def test_what_a_thread_raises_reaches_the_driver():
     assert not any(thread.is_alive() for thread in device._threads)
 
 
-@pytest.mark.parametrize("spec", ["two", "split", "split:0", "split:x", "phases:2", "phases:x", "phases:0", "one:1"])
+WRONG = ["two", "split", "split:0", "split:x", "split:65", "phases:2", "phases:x", "phases:0", "one:1"]
+
+
+@pytest.mark.parametrize("spec", WRONG)
 def test_unknown_lanes_are_refused(spec):
     with pytest.raises(BadPolicy, match=r"lanes"):
         make_lanes(spec)
@@ -196,3 +199,9 @@ def test_priced_steps_that_say_nothing_of_their_needs_take_turns():
     two = lab.run(work, priced, batching="continuous:8", lanes="split:2")
     assert two.duration_s == pytest.approx(2 * one.duration_s, rel=0.06)
     assert two.trace.meta["axes"]["lanes"] == "split:2"
+
+
+def test_a_real_model_in_lanes_needs_the_wall_clock():
+    work = fixed_workload([(1, 2, 3)] * 2, [2, 2])
+    with pytest.raises(BadPolicy, match="shows only when"):
+        lab.run(work, lab.load_model("tiny"), lanes="split:2", clock="virtual")

@@ -124,8 +124,8 @@ def test_what_makes_no_sense_is_a_bad_policy(options: dict, says: str) -> None:
         run(WORK, HashModel(), **options)
 
 
-def test_an_unknown_option_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="batchin"):
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(BadPolicy, match="option 'batchin' is not known; did you mean batching"):
         run(WORK, HashModel(), batchin="static")
 
 
@@ -312,3 +312,19 @@ def test_a_timer_that_never_advances_ends_in_an_error() -> None:
 def test_host_blocks_without_swapping_make_no_sense() -> None:
     with pytest.raises(BadPolicy, match="5 host blocks"):
         run(WORK, HashModel(), host_blocks=5)
+
+
+def test_an_option_that_does_not_exist_is_named_with_those_near_it() -> None:
+    with pytest.raises(BadPolicy, match="option 'blok' is not known; did you mean block"):
+        run(fixed_workload([4], [2]), Priced(), blok=3)
+
+
+def test_a_pool_that_nobody_could_manage_is_refused_before_it_is_built() -> None:
+    with pytest.raises(BadPolicy, match="a pool of 1,000,000,000 blocks; at most 16,777,216"):
+        run(fixed_workload([4], [2]), Priced(), blocks=10**9)
+
+
+@pytest.mark.parametrize("lanes", [None, 2])
+def test_lanes_that_are_no_text(lanes) -> None:
+    with pytest.raises(BadPolicy, match="there are one, split:N"):
+        run(fixed_workload([4], [2]), Priced(), lanes=lanes)

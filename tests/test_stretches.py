@@ -100,6 +100,13 @@ CASES = {
     "longest prefix": dict(batching="continuous:4", prefix_cache="radix", ordering="longest-prefix", blocks=40),
     "tiny budget": dict(batching="continuous:16", chunking="budget:4"),
 }
+# prompts that fill whole blocks and repeat: the block that a step completes may be in the cache already
+REPEATED = [
+    dict(prefix_cache="radix", block_size=1, blocks=100),
+    dict(prefix_cache="hash", block_size=1, blocks=100),
+    dict(prefix_cache="radix", block_size=16, blocks=40, chunking="budget:16"),
+    dict(prefix_cache="radix", block_size=4, blocks=30, chunking="budget:5"),
+]
 RESERVED = dict(batching="continuous:8", memory="reserved:oracle", blocks=40)
 
 
@@ -113,6 +120,19 @@ def test_stretches_change_nothing(case, seed):
         pytest.fail(f"the case itself does not run: {error}")
     leaping = drive(workload(seed, ids=ids), True, **options)
     steps_equal(single, leaping)
+
+
+@pytest.mark.parametrize("options", REPEATED)
+def test_stretches_with_prompts_that_repeat(options):
+    def repeated():
+        draw = random.Random(7)
+        prompts = [[draw.choice([5, 6])] * draw.choice([1, 4, 16, 32]) for _ in range(24)]
+        return [Request(i, prompt, SamplingParams(draw.randint(1, 40)), 0.1 * i) for i, prompt in enumerate(prompts)]
+
+    steps_equal(
+        drive(repeated(), False, batching="continuous:6", **options),
+        drive(repeated(), True, batching="continuous:6", **options),
+    )
 
 
 def test_stretches_with_reserved_memory():
@@ -155,4 +175,5 @@ def test_a_trace_with_stretches_survives_the_file(tmp_path):
     trace.write(tmp_path / "trace.jsonl")
     again = RunTrace.read(tmp_path / "trace.jsonl")
     assert list(again.entries()) == list(trace.entries())
+    assert again == trace
     assert [step for step in again] == [trace[index] for index in range(len(trace))]

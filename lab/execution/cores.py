@@ -20,6 +20,7 @@ compare-and-swap, so a thread that is late by a whole job cannot take a unit of 
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -166,3 +167,7 @@ def one_core() -> Iterator[None]:
 def all_cores() -> Cores:
     """The cores of this process, as many as torch uses (OMP_NUM_THREADS sets both)."""
     return Cores(torch.get_num_threads())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=all_cores.cache_clear)  # a forked process has the memory, but no helpers
