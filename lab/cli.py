@@ -92,6 +92,8 @@ def _slo(text: str | None) -> dict[str, float]:
     limits = {}
     for part in (text or "").split(",") if text else []:
         name, _, value = part.partition("=")
+        if name.strip() in limits:
+            raise BadPolicy(f"--slo {text!r}: {name.strip()} is given twice")
         try:
             limits[name.strip()] = float(value)
         except ValueError:
@@ -124,6 +126,12 @@ def _setting(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
     return work, load_model(options.model, options.device, options.dtype), common
 
 
+def _announce(work: Any, model: Any, runs: int = 1) -> None:
+    """What is about to happen, before the wait."""
+    times = "" if runs == 1 else f", {runs} times after a short warm-up of each"
+    print(f"{model.name}: {len(work)} requests of {work.name}{times}", flush=True)
+
+
 def run_command(argv: list[str]) -> int:
     """One workload, one value per axis."""
     parser = _parser("run", "Run chat requests through the engine and print a report.", repeat=False)
@@ -134,15 +142,18 @@ def run_command(argv: list[str]) -> int:
     work, model, common = _setting(options)
     from lab.running import run
 
+    _announce(work, model)
     report = run(work, model, **common, **_axis_values(options))
     print(report.summary())
     if options.trace:
         report.trace.write(options.trace)
     if options.chrome_trace:
-        from lab.export import chrome_trace
+        from lab.export import chrome_trace, notes
 
         number = chrome_trace(report, options.chrome_trace)
         print(f"{number} trace events in {options.chrome_trace}: open it in ui.perfetto.dev")
+        for note in notes(report):
+            print(note)
     if options.json:
         report.to_json(options.json)
     return 0 if report.finished else 1
@@ -162,6 +173,7 @@ def compare_command(argv: list[str]) -> int:
     work, model, common = _setting(options)
     from lab.running import compare
 
+    _announce(work, model, len(runs))
     comparison = compare(work, model, runs, **common)
     print(comparison.summary())
     if options.json:

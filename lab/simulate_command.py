@@ -1,7 +1,7 @@
 """`python3 -m lab simulate`: the engine and the policies of `run`, with steps priced on a GPU one need not have.
 
     python3 -m lab simulate --model llama-3-8b --on h100-sxm --trace FILE --batching continuous:64
-    python3 -m lab simulate --model llama-3-70b --on h100-sxm --tp 4 --rate 3 --slo ttft=1,tpot=0.05 --capacity
+    python3 -m lab simulate --model llama-3-70b --on h100-sxm --tp 4 --requests 400 --slo ttft=1,tpot=0.05 --capacity
 
 An axis option that is given several times is swept: one row per combination, on all cores.
 """
@@ -29,6 +29,7 @@ def main(argv: list[str]) -> int:
     """Print a table, labelled as simulated; 0 when at least one request was served."""
     options = _options(argv)
     _check_writable(options.json, options.steps)
+    _check_together(options)
     work, model = workload(options), _model(options)
     common = _common(options)
     runs = combinations(_axis_values(options))
@@ -49,7 +50,9 @@ def _options(argv: list[str]) -> argparse.Namespace:
         parents=[like_run],
         conflict_handler="resolve",
     )
-    parser.add_argument("--model", default="llama-3-8b", metavar="NAME", help="whose steps (default llama-3-8b)")
+    parser.add_argument(
+        "--model", metavar="NAME", help="whose steps (default llama-3-8b; on this-machine smollm2-135m)"
+    )
     parser.add_argument("--load", type=float, metavar="X", help="arrivals as a multiple of the device's capacity")
     parser.add_argument(
         "--on", "--device", default="h100-sxm", metavar="DEVICE", help="on which device (default h100-sxm)"
@@ -61,32 +64,49 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--limit", type=int, metavar="N", help="the first N requests of the trace")
     parser.add_argument("--steps", type=Path, metavar="FILE", help="write every step as JSONL")
     parser.add_argument("--capacity", action="store_true", help="search the highest rate that meets --slo")
-    parser.add_argument(
-        "--attainment", type=float, default=0.9, metavar="SHARE", help="share of requests that must (default 0.9)"
-    )
-    parser.set_defaults(requests=None, workload=None)
+    parser.add_argument("--attainment", type=float, metavar="SHARE", help="share of requests that must (default 0.9)")
+    parser.set_defaults(requests=None, workload=None, seed=None, temperature=None)
     return parser.parse_args(argv)
+
+
+def _check_together(options: argparse.Namespace) -> None:
+    """No option may be given that another one leaves without meaning."""
+    if options.rate is not None and options.load is not None:
+        raise BadWorkload(f"give rate ({options.rate}) or load ({options.load}), not both")
+    brought = _given(options, "workload", "requests", "seed", "temperature")
+    if options.trace is not None and brought:
+        raise BadWorkload(f"--trace with {brought}: a trace brings its requests; --limit N takes the first")
+    if options.trace is None and options.limit is not None:
+        raise BadWorkload(f"--limit {options.limit} is for a --trace; built-in workloads have --requests")
+    if not options.capacity and options.attainment is not None:
+        raise BadPolicy(f"--attainment {options.attainment} is for --capacity")
+    paces = _given(options, "rate", "load")
+    if options.capacity and paces:
+        raise BadPolicy(f"--capacity with {paces}: the rate is what is searched; leave {paces} out")
+    if options.capacity and options.steps:
+        raise BadPolicy("--capacity with --steps: it makes many runs, and --steps is for one")
+
+
+def _given(options: argparse.Namespace, *names: str) -> str:
+    """Those options that were given, as they are written."""
+    return " and ".join(f"--{name}" for name in names if getattr(options, name) is not None)
 
 
 def workload(options: argparse.Namespace) -> Workload:
     """The trace, at its own pace unless a rate or a load is given, or a built-in workload."""
     if options.trace is None:
-        if options.limit is not None:
-            raise BadWorkload(f"--limit {options.limit} is for a --trace; built-in workloads have --requests")
         make = WORKLOADS[options.workload or "chat"]
         number = 24 if options.requests is None else options.requests
-        return make(number, options.rate, options.seed, options.load, options.max_tokens, options.temperature)
-    given = [f"--{name}" for name in ("workload", "requests") if getattr(options, name) is not None]
-    if given:
-        raise BadWorkload(f"--trace with {' and '.join(given)}: a trace brings its requests; --limit N takes the first")
-    if options.rate is not None and options.load is not None:
-        raise BadWorkload(f"give rate ({options.rate}) or load ({options.load}), not both")
+        seed, temperature = options.seed or 0, options.temperature or 0.0
+        return make(number, options.rate, seed, options.load, options.max_tokens, temperature)
     from lab import traces
 
     work = traces.load(options.trace, limit=options.limit)
     if options.max_tokens is not None:
         specs = (replace(spec, sampling=replace(spec.sampling, max_tokens=options.max_tokens)) for spec in work.specs)
         work = replace(work, specs=tuple(specs))
+    if len(work) > 1 and len({spec.arrival for spec in work.specs}) == 1 and (pace := _given(options, "rate", "load")):
+        raise BadWorkload(f"all {len(work)} requests of {work.name} arrive at once: {pace} would change nothing")
     if options.rate is not None:
         return work.at_rate(options.rate)
     return work.at_load(options.load) if options.load is not None else work
@@ -95,7 +115,8 @@ def workload(options: argparse.Namespace) -> Workload:
 def _model(options: argparse.Namespace) -> Any:
     from lab.simulation.model import simulated
 
-    return simulated(options.model, on=options.on, tp=options.tp, pp=options.pp, dtype=options.dtype)
+    name = options.model or ("smollm2-135m" if options.on == "this-machine" else "llama-3-8b")
+    return simulated(name, on=options.on, tp=options.tp, pp=options.pp, dtype=options.dtype)
 
 
 def _common(options: argparse.Namespace) -> dict[str, Any]:
@@ -106,6 +127,7 @@ def _common(options: argparse.Namespace) -> dict[str, Any]:
     slo = _slo(options.slo)
     if options.capacity and not slo:
         raise BadPolicy("--capacity needs --slo, for example --slo ttft=1,tpot=0.05")
+    common |= {"attainment": options.attainment} if options.attainment is not None else {}
     return common | ({"slo": slo} if slo else {})
 
 
@@ -132,7 +154,7 @@ def _capacity(work: Workload, model: Any, settings: dict[str, Any], options: arg
 
     line = Line(every=0.0)
     try:
-        found = capacity(work, model, attainment=options.attainment, watch=line.show, **settings)
+        found = capacity(work, model, watch=line.show, **settings)
     finally:
         line.clear()
     print(found.summary())
@@ -153,8 +175,6 @@ def _sweep(
         raise BadPolicy(f"--steps with {len(runs)} combinations of axis values: it is for one")
     values = _axis_values(options)
     find = "capacity" if options.capacity else "report"
-    if options.capacity:
-        common = common | {"attainment": options.attainment}
     rows = sweep(work, model, values, find=find, **common)
     differing = [axis for axis, specs in values.items() if len(specs) > 1]
     measures = [name for name in COLUMNS.split() if name in rows[0]]

@@ -18,6 +18,7 @@ from lab.errors import BadWorkload
 from lab.numbers import real, whole
 from lab.request import Request, SamplingParams
 
+LATEST = 1e12  # seconds; later ones a float tells apart by a tenth of a millisecond only
 DATA = Path(__file__).resolve().parent.parent / "data"
 
 
@@ -103,6 +104,8 @@ class Workload:
         made = []
         for index, spec in enumerate(self.specs):
             arrival = spec.arrival * scale
+            if self.rate and not arrival <= LATEST:
+                raise BadWorkload(f"rate is {self.rate}: request {index} would come after {arrival:.3g} s; too low")
             made.append(
                 Request(
                     index,

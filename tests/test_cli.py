@@ -63,7 +63,7 @@ def test_compare_runs_the_product_of_all_axis_values(tmp_path: Path, capsys: pyt
 
 def test_several_steps_in_flight_give_the_same_tokens(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    lanes = ["--lanes", "one", "--lanes", "split:2", "--lanes", "phases"]
+    lanes = ["--lanes", "one", "--lanes", "split:2", "--lanes", "phases", "--clock", "wall"]
     assert cli.main(["compare", *SMALL, "--batching", "continuous:4", *lanes, "--json", str(path)]) == 0
     runs = json.loads(path.read_text())["runs"]
     assert [item["name"] for item in runs] == ["one", "split:2", "phases"]
@@ -92,7 +92,8 @@ def test_compare_fails_where_tokens_differ(monkeypatch: pytest.MonkeyPatch) -> N
         (["run", *SMALL, "--block-size", "0"], "block size of 0"),
         (["run", *SMALL, "--lanes", "split:0"], "number of lanes of 0"),
         (["run", *SMALL, "--lanes", "streams"], "there are one, split:N, phases"),
-        (["run", *SMALL, "--batching", "static:2", "--lanes", "split:2"], "2 lanes with static batching"),
+        (["run", *SMALL, "--lanes", "split:2"], "shows only when they run"),
+        (["run", *SMALL, "--batching", "static:2", "--lanes", "split:2", "--clock", "wall"], "2 lanes with static"),
         (["run", *SMALL, "--delivery", "batch"], "continuous batching has none"),
         (["run", *SMALL, "--rate", "2", "--load", "1"], "not both"),
         (["run", *SMALL, "--rate", "-2"], "rate is -2.0"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.errors import ModelError
+from lab.numbers import real, whole
 
 #: Architecture -> the default of what its config.json may leave out, as transformers has it.
 SUPPORTED = {
@@ -16,6 +18,8 @@ SUPPORTED = {
     "Qwen2ForCausalLM": {"qkv_bias": True, "max_position_embeddings": 32768},
     "Qwen3ForCausalLM": {"head_norms": True, "head_dim": 128, "max_position_embeddings": 32768},
 }
+#: Counts above these are damage, not models; refused before anything of that size is built.
+MOST_OF_ANYTHING, MOST = 1 << 40, {"num_hidden_layers": 10_000}
 FAMILIES = {name.removesuffix("ForCausalLM").lower(): name for name in SUPPORTED}
 
 
@@ -77,21 +81,22 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_config(folder: Path) -> ModelConfig:
     """Read `folder/config.json`. Raises ModelError for what this engine does not compute."""
-    raw = read_json(folder / "config.json")
+    path = folder / "config.json"
+    raw = read_json(path)
     if not raw:
         raise ModelError(f"{folder} has no config.json: it is not a checkpoint folder")
     raw = SUPPORTED[_architecture(raw, folder)] | {name: value for name, value in raw.items() if value is not None}
     raw["rope"] = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    for name in ("rope", "rope_parameters"):
+        if not isinstance(raw.get(name, {}), dict):
+            raise ModelError(f"{path}: rope_scaling or rope_parameters is {raw[name]!r}; it must be an object")
     try:
-        config = _config(raw)
+        config = _config(raw, str(path))
     except KeyError as error:
-        raise ModelError(f"{folder / 'config.json'} lacks {error}") from error
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"{folder / 'config.json'} holds something that is no number: {error}") from error
+        raise ModelError(f"{path} lacks {error}") from error
+    except OverflowError as error:
+        raise ModelError(f"{path} holds a number that is too large: {error}") from error
     _refuse_unsupported(raw, config, folder)
-    small = [name for name in ("vocab_size", "num_layers", "num_heads", "max_length") if getattr(config, name) < 1]
-    if small:
-        raise ModelError(f"{folder / 'config.json'}: {small[0]} is {getattr(config, small[0])}; it must be at least 1")
     if config.num_heads % config.num_kv_heads or config.head_dim % 2:
         raise ModelError(
             f"{folder}: {config.num_heads} query heads, {config.num_kv_heads} key/value heads, head size "
@@ -100,37 +105,70 @@ def read_config(folder: Path) -> ModelConfig:
     return config
 
 
-def _config(raw: dict[str, Any]) -> ModelConfig:
-    heads = int(raw["num_attention_heads"])
-    rope, biased = raw["rope"], bool(raw.get("attention_bias"))
-    theta = raw.get("rope_theta") or rope.get("rope_theta") or (raw.get("rope_parameters") or {}).get("rope_theta")
-    scaled = _rope_type(rope) == "llama3"
+def _config(raw: dict[str, Any], path: str) -> ModelConfig:
+    heads = _count(raw, "num_attention_heads", path)
+    biased = bool(raw.get("attention_bias"))
+    hidden = _count(raw, "hidden_size", path)
     return ModelConfig(
-        vocab_size=int(raw["vocab_size"]),
-        hidden_size=int(raw["hidden_size"]),
-        intermediate_size=int(raw["intermediate_size"]),
-        num_layers=int(raw["num_hidden_layers"]),
+        vocab_size=_count(raw, "vocab_size", path),
+        hidden_size=hidden,
+        intermediate_size=_count(raw, "intermediate_size", path),
+        num_layers=_count(raw, "num_hidden_layers", path),
         num_heads=heads,
-        num_kv_heads=int(raw.get("num_key_value_heads") or heads),
-        head_dim=int(raw.get("head_dim") or int(raw["hidden_size"]) // heads),
-        rope_theta=float(theta or 10000.0),
-        rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+        num_kv_heads=_count({"num_key_value_heads": heads} | raw, "num_key_value_heads", path),
+        head_dim=_count({"head_dim": hidden // heads} | raw, "head_dim", path),
+        rope_theta=_above(_theta(raw), "rope_theta", path),
+        rms_norm_eps=_above(raw.get("rms_norm_eps", 1e-6), "rms_norm_eps", path),
         tied=bool(raw.get("tie_word_embeddings", False)),
-        max_length=int(raw.get("max_position_embeddings", 2048)),
+        max_length=_count({"max_position_embeddings": 2048} | raw, "max_position_embeddings", path),
         qkv_bias=biased or bool(raw.get("qkv_bias")),
         out_bias=biased,
         head_norms=bool(raw.get("head_norms")),
-        rope_scaling=RopeScaling(*(float(rope[name]) for name in RopeScaling._fields)) if scaled else None,
+        rope_scaling=_scaling(raw["rope"], path) if _rope_type(raw["rope"]) == "llama3" else None,
     )
+
+
+def _count(raw: dict[str, Any], name: str, path: str) -> int:
+    """The whole number called `name`, 1 to MOST; KeyError where there is none."""
+    value, most = raw[name], MOST.get(name, MOST_OF_ANYTHING)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if whole(value, f"{path}: {name} of", error=ModelError) > most:
+        raise ModelError(f"{path}: {name} of {value:,}; it must be at most {most:,}")
+    return value
+
+
+def _above(value: Any, name: str, path: str) -> float:
+    """`value` as a finite number above 0."""
+    if real(value, f"{path}: {name} of", error=ModelError) == 0:
+        raise ModelError(f"{path}: {name} of {value}; it must be above 0")
+    return float(value)
+
+
+def _theta(raw: dict[str, Any]) -> Any:
+    """The base of the rotary frequencies, in whichever of its places it is given."""
+    places = (raw, raw["rope"], raw.get("rope_parameters", {}))
+    return next((place["rope_theta"] for place in places if place.get("rope_theta") is not None), 10000.0)
+
+
+def _scaling(rope: dict[str, Any], path: str) -> RopeScaling:
+    scaling = RopeScaling(*(_above(rope[name], f"rope scaling's {name}", path) for name in RopeScaling._fields))
+    if scaling.high_freq_factor <= scaling.low_freq_factor:
+        raise ModelError(
+            f"{path}: rope scaling's high_freq_factor of {scaling.high_freq_factor}; "
+            f"it must be above low_freq_factor, which is {scaling.low_freq_factor}"
+        )
+    return scaling
 
 
 def _architecture(raw: dict[str, Any], folder: Path) -> str:
     """The supported class that this configuration names."""
-    named = raw.get("architectures") or [raw.get("model_type", "unknown")]
+    named = raw.get("architectures") or raw.get("model_type", "unknown")
+    named = [str(name) for name in (named if isinstance(named, list) else [named])]
     for name in named:
         if FAMILIES.get(name, name) in SUPPORTED:
             return FAMILIES.get(name, name)
-    raise ModelError(f"{folder} is a {', '.join(map(str, named))}; this engine computes {', '.join(SUPPORTED)}")
+    raise ModelError(f"{folder} is a {', '.join(named)}; this engine computes {', '.join(SUPPORTED)}")
 
 
 def _rope_type(rope: dict[str, Any]) -> str:
@@ -139,15 +177,35 @@ def _rope_type(rope: dict[str, Any]) -> str:
 
 def _refuse_unsupported(raw: dict[str, Any], config: ModelConfig, folder: Path) -> None:
     """Computing something else than the checkpoint means would be worse than not loading it."""
-    kind = _rope_type(raw["rope"])
-    window = raw.get("sliding_window") if raw.get("use_sliding_window") else None
-    narrow = window is not None and window < config.max_length
+    kind, rope = _rope_type(raw["rope"]), raw["rope"]
+    other = _layer_types(raw) - {"full_attention", "sliding_attention"}
+    window = _window(raw, str(folder / "config.json"))
+    quantised = raw.get("quantization_config") or raw.get("compression_config")
+    method = quantised.get("quant_method", "of an unnamed method") if isinstance(quantised, dict) else quantised
     wrong = {
+        f"quantised weights ({method})": bool(quantised),
         f"rope type {kind!r}": kind not in ("default", "llama3"),
-        "rotation of a part of each head": raw["rope"].get("partial_rotary_factor", 1) != 1,
+        "a rotation for each kind of layer": any(isinstance(value, dict) for value in rope.values()),
+        "rotation of a part of each head": any(at.get("partial_rotary_factor", 1) != 1 for at in (raw, rope)),
         f"activation {raw.get('hidden_act')!r}": raw.get("hidden_act", "silu") != "silu",
-        f"a sliding window of {window} in a context of {config.max_length} tokens": narrow,
+        f"layers of {', '.join(sorted(other))}": bool(other),
+        f"a sliding window of {window} in a context of {config.max_length} tokens": window < config.max_length,
         "biases in the MLP": bool(raw.get("mlp_bias")),
     }
     if unsupported := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ModelError(f"{folder} needs {' and '.join(unsupported)}, which this engine does not compute")
+
+
+def _layer_types(raw: dict[str, Any]) -> set[str]:
+    layers = raw.get("layer_types", [])
+    return set(map(str, layers if isinstance(layers, list) else [layers]))
+
+
+def _window(raw: dict[str, Any], path: str) -> float:
+    """Keys that the narrowest layer reads at most: infinity where no layer has a window."""
+    slides = "sliding_attention" in _layer_types(raw)
+    if not slides and (raw.get("sliding_window") is None or not raw.get("use_sliding_window")):
+        return inf
+    if raw.get("sliding_window") is None:
+        raise ModelError(f"{path} has layers of sliding_attention, and no sliding_window")
+    return _count(raw, "sliding_window", path)

@@ -39,18 +39,18 @@ def fetch(name: str) -> Path:
     repository, _, revision = name.partition("@")
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(FILES)))
-    except hub.GatedRepoError as error:
+    except hub.GatedRepoError:
         raise ModelError(
             f"{repository} is given only to those who accept its licence: do so on "
             f"https://huggingface.co/{repository}, then run `hf auth login`"
-        ) from error
-    except hub.RepositoryNotFoundError as error:
-        raise ModelError(f"the hub has no public model {repository!r}: check the spelling, or log in") from error
-    except hub.RevisionNotFoundError as error:
-        raise ModelError(f"{repository} has no revision {revision!r}") from error
+        ) from None
+    except hub.RepositoryNotFoundError:
+        raise ModelError(f"the hub has no public model {repository!r}: check the spelling, or log in") from None
+    except hub.RevisionNotFoundError:
+        raise ModelError(f"{repository} has no revision {revision!r}") from None
     except (OSError, hub.HfHubHTTPError, hub.HFValidationError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(
             f"{name} is neither a folder here nor could it be fetched from the hub ({first}): go online once (the "
             f"download is kept), or give the path of a checkpoint folder, or lab.load_model() for the default model"
-        ) from error
+        ) from None

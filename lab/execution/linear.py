@@ -73,7 +73,7 @@ class Linear:
     __slots__ = ("shape", "way", "bias", "_weight", "_multiply")
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, storage: str = "fp32", way: str | None = None):
-        way = way or os.environ.get("LAB_LINEAR", WAYS[0])
+        way = way or os.environ.get("LAB_LINEAR") or WAYS[0]
         if storage not in ("fp32", "fp16") or way not in WAYS:
             raise ModelError(f"a linear layer stored as {storage!r} by way of {way!r}: there are fp32, fp16; {WAYS}")
         self.shape, self.bias = tuple(weight.shape), bias

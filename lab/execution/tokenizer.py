@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from lab.errors import ModelError
 from lab.execution.config import read_json
+from lab.numbers import whole
 
 Messages = str | Sequence[dict[str, str]]
 
@@ -111,19 +112,27 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 
 def read_eos_ids(folder: Path, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """Every token that ends an answer: from generation_config.json or config.json, and the tokenizer's eos."""
-    found = read_json(folder / "generation_config.json").get("eos_token_id")
-    if found is None:
-        found = read_json(folder / "config.json").get("eos_token_id")
-    ids = [] if found is None else list(found) if isinstance(found, list) else [found]
+    """Every token that ends an answer: from generation_config.json or config.json, and the tokenizer's eos.
+
+    Raises ModelError where a file names something that is no token id.
+    """
+    ids = _eos_in(folder / "generation_config.json") or _eos_in(folder / "config.json")
     eos = read_json(folder / "tokenizer_config.json").get("eos_token")
     if eos and isinstance(tokenizer, ChatTokenizer):
         ids.append(tokenizer.token_id(_token_text(eos)))
     return tuple(dict.fromkeys(i for i in ids if i is not None))
 
 
+def _eos_in(path: Path) -> list[int | None]:
+    found = read_json(path).get("eos_token_id")
+    ids = [] if found is None else list(found) if isinstance(found, list) else [found]
+    for token in ids:
+        whole(token, f"{path}: an eos_token_id of", 0, ModelError)
+    return ids
+
+
 def _token_text(token: str | dict[str, Any]) -> str:
-    return token if isinstance(token, str) else str(token.get("content", ""))
+    return str(token.get("content", "")) if isinstance(token, dict) else str(token)
 
 
 def _find_template(folder: Path, settings: dict[str, Any]) -> str | None:

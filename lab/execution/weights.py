@@ -18,6 +18,8 @@ from lab.execution.linear import Linear
 Tensors = dict[str, Tensor]
 Shapes = dict[str, tuple[int, ...]]
 CPU = torch.device("cpu")
+#: The numbers a weight may be stored as; integers and 8-bit floats mean something only together with their scales.
+STORED = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 @dataclass(slots=True)
@@ -81,8 +83,8 @@ def load_checkpoint(
 ) -> tuple[ModelConfig, Tensors]:
     """Read configuration and tensors of a checkpoint folder, as `dtype` on `device`.
 
-    Raises ModelError that names the folder, file or tensor (with both shapes) when something is missing, of
-    another shape, not finite, or of an architecture this engine does not compute, and when memory is too small.
+    Raises ModelError that names the folder, file or tensor (with both shapes) when something is missing, left over, of
+    another shape or dtype, not finite, or of an architecture this engine does not compute, or memory is too small.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -91,7 +93,7 @@ def load_checkpoint(
         )
     config = read_config(folder)
     shapes = expected_shapes(config)
-    where = _files_of(folder, shapes)
+    where = _files_of(folder, shapes, config.tied)
     total = sum(map(math.prod, shapes.values())) * dtype.itemsize
     what, advice = f"the weights of {folder.name} ({total / 2**30:.2f} GiB)", "take a smaller model or a shorter dtype"
     check_room(total, what, advice, device)
@@ -102,17 +104,54 @@ def load_checkpoint(
     return config, tensors
 
 
-def _files_of(folder: Path, shapes: Shapes) -> dict[str, Path]:
-    """Which file each tensor is in: all in model.safetensors, or as the index of a sharded checkpoint says."""
-    if (folder / "model.safetensors").is_file():
-        return dict.fromkeys(shapes, folder / "model.safetensors")
-    index = read_json(folder / "model.safetensors.index.json").get("weight_map")
-    if index is None:
-        raise ModelError(f"{folder} has neither model.safetensors nor model.safetensors.index.json")
+def _files_of(folder: Path, shapes: Shapes, tied: bool) -> dict[str, Path]:
+    """Which file each tensor is in: all in model.safetensors, or as the index of a sharded checkpoint says.
+
+    Every tensor must be wanted, and every wanted one be there: what is left over would change the tokens if it were
+    computed (biases, scales, layers).
+    """
+    single = folder / "model.safetensors"
+    index = dict.fromkeys(_names_in(single), single.name) if single.is_file() else _read_index(folder)
     for name in shapes:
         if name not in index:
-            raise ModelError(f"{folder} lacks tensor {name} {list(shapes[name])}: its index names no file for it")
-    return {name: folder / Path(index[name]).name for name in shapes}
+            lacking = single if single.is_file() else f"the index of {folder}"
+            raise ModelError(f"{lacking} lacks tensor {name} {list(shapes[name])}")
+    where = {name: folder / Path(file).name for name, file in index.items()}
+    for path in sorted(set(where.values())):
+        present = _names_in(path)
+        _check_all_used(present, path, shapes, tied)
+        for name in shapes:
+            if where[name] == path and name not in present:
+                raise ModelError(f"{path} lacks tensor {name} {list(shapes[name])}")
+    return {name: where[name] for name in shapes}
+
+
+def _read_index(folder: Path) -> dict[str, str]:
+    """Tensor -> file of a sharded checkpoint."""
+    path = folder / "model.safetensors.index.json"
+    index = read_json(path).get("weight_map")
+    if index is None:
+        raise ModelError(f"{folder} has neither model.safetensors nor model.safetensors.index.json")
+    if not isinstance(index, dict) or not all(isinstance(file, str) for file in index.values()):
+        raise ModelError(f"{path}: its weight_map must name a file for each tensor")
+    return index
+
+
+def _names_in(path: Path) -> set[str]:
+    """The tensors of one file; only its header is read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return set(file.keys())
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"cannot read {path}: {error}") from error
+
+
+def _check_all_used(present: set[str], path: Path, shapes: Shapes, tied: bool) -> None:
+    """Frequencies are computed anew, and a tied head is the embedding; nothing else may be left over."""
+    known = {"lm_head.weight"} if tied else set()
+    left = sorted(name for name in present - shapes.keys() - known if not name.endswith("rotary_emb.inv_freq"))
+    if left:
+        raise ModelError(f"{path} holds {left[0]}, one of {len(left)} tensors that its config.json makes no use of")
 
 
 def _read_file(path: Path, names: list[str], shapes: Shapes, device: torch.device, dtype: torch.dtype) -> Tensors:
@@ -120,11 +159,11 @@ def _read_file(path: Path, names: list[str], shapes: Shapes, device: torch.devic
     tensors: Tensors = {}
     try:
         with safe_open(path, framework="pt") as file:
-            present = set(file.keys())
             for name in names:
-                if name not in present:
-                    raise ModelError(f"{path} lacks tensor {name} {list(shapes[name])}")
                 tensor = file.get_tensor(name)
+                if tensor.dtype not in STORED:
+                    kind = str(tensor.dtype).removeprefix("torch.")
+                    raise ModelError(f"{path}: tensor {name} is stored as {kind}, which this engine does not compute")
                 if tuple(tensor.shape) != shapes[name]:
                     raise ModelError(
                         f"{path}: tensor {name} has shape {list(tensor.shape)}, "

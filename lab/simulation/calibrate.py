@@ -26,6 +26,7 @@ from typing import Any
 
 from lab import peaks
 from lab.errors import BadPolicy
+from lab.numbers import real
 from lab.simulation import machine_fit
 from lab.simulation.hardware import THIS_MACHINE, Device, Link, save_this_machine
 from lab.simulation.measuring import Point, measure, more_rounds
@@ -114,10 +115,13 @@ def calibrate(
     far it is. Raises BadPolicy for a time that is none and for a model that is not in float32 on the CPU, OSError where
     the result can be written nowhere.
     """
+    _check_seconds(seconds)
     if model is None:
         from lab.execution.model import load_model
 
         model = load_model()
+    if not all(hasattr(model, name) for name in ("runner", "config", "device", "dtype")):
+        raise BadPolicy(f"a calibration of {model!r}: give a model that can be run, as `lab.load_model()` returns it")
     if model.device.type != "cpu" or model.dtype.itemsize != 4:
         raise BadPolicy(f"{model.name} is on {model.device} in {model.dtype}: this machine is its CPU, in float32")
     busy, began = _busy(), time.perf_counter()
@@ -135,6 +139,11 @@ def calibrate(
     result.device = replace(device, notes=_notes(result))
     result.path = save_this_machine(result.device) if save else None
     return result
+
+
+def _check_seconds(seconds: float) -> None:
+    if real(seconds, "a calibration (s) of") == 0:
+        raise BadPolicy("a calibration of 0 s; it must be above 0")
 
 
 def shape_of(model: Any) -> ModelShape:
@@ -222,6 +231,7 @@ def main(argv: list[str]) -> int:
     from lab.execution.model import load_model
 
     _check_writable(options.json)
+    _check_seconds(options.seconds)
     model = load_model(options.model)
     result = calibrate(model, seconds=options.seconds, say=lambda text: print(text, file=sys.stderr))
     print(result.summary())

@@ -8,9 +8,11 @@ short workload ends before the queue that a rate above capacity builds up has be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from math import ceil, inf, sqrt
+from statistics import fmean
 from typing import Any
 
 from lab.errors import BadPolicy, BadWorkload, LabError
@@ -21,6 +23,7 @@ from lab.trace import RunTrace
 from lab.workload import Workload
 
 OCTAVES_DOWN, OCTAVES_UP = 10, 20  # how far doubling goes from the first guess
+BACKLOG = 0.1  # share of the requests that come meanwhile by which a queue may grow
 
 
 class NeverMeets(LabError):
@@ -45,8 +48,8 @@ class Capacity:
 
     @property
     def growing(self) -> bool:
-        """True when, at the capacity, requests were served a tenth more slowly than they came: a backlog built up."""
-        return self.at_rate["served_per_s"] < 0.9 * self.at_rate["arrived_per_s"]
+        """True when, at the capacity, ever more requests waited as long as requests came: see `backlog_grows`."""
+        return bool(self.at_rate["growing"])
 
     def summary(self) -> str:
         """A table of all rates tried, and the result in a sentence."""
@@ -99,6 +102,9 @@ def capacity(
     once or are too few, BadPolicy for numbers out of range.
     """
     _check(work, slo, attainment, precision)
+    for name in ("rate", "load"):
+        if name in options:
+            raise BadPolicy(f"a capacity with {name}={options[name]!r}: the rate is what is searched; leave {name} out")
     search = _Search(work, model, slo, attainment, {"clock": "virtual"} | options, watch)
     holds, fails = search.bracket()
     while fails > holds * (1 + precision):
@@ -204,12 +210,31 @@ def _row(rate: float, report: Report, slo: dict[str, float], attainment: float) 
         "served_per_s": report.requests_per_s,
         "goodput_rps": report.goodput_rps,
         "output_tokens_per_s": report.output_tokens_per_s,
+        "growing": backlog_grows(report.times.values()),
     }
     for name in slo:
         values = sorted([_value(times, name) for times in done] + [inf] * (report.requests - len(done)))
         reached = values[ceil(attainment * len(values)) - 1]
         row[f"{name}_s"] = reached if reached < inf else None
     return row
+
+
+def backlog_grows(times: Iterable[RequestTimes]) -> bool:
+    """Whether the queue grew while requests came, by more than BACKLOG of those that came and more than chance.
+
+    Counted is how many others wait to be let in when a request comes, on average over the second quarter of the
+    requests and over the last: what happens after the last arrival does not matter. Between the two quarters half of
+    all requests come, and a Poisson process brings that number ± its square root.
+    """
+    queued = [one for one in times if one.finish_reason != "refused"]
+    arrivals = sorted(one.arrival for one in queued)
+    admitted = sorted(one.admitted for one in queued if one.admitted is not None)
+    waiting = [place - bisect_right(admitted, arrival) for place, arrival in enumerate(arrivals)]
+    quarter, came = len(waiting) // 4, len(waiting) / 2
+    if not quarter:
+        return False
+    grown = fmean(waiting[-quarter:]) - fmean(waiting[quarter : 2 * quarter])
+    return grown > max(BACKLOG * came, sqrt(came))
 
 
 def _value(times: RequestTimes, name: str) -> float:

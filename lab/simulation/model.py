@@ -144,23 +144,38 @@ def _splits(shape: ModelShape, tp: int) -> bool:
 
 def _check_fits(model: SimulatedModel) -> None:
     """The weights and a first block of keys and values must fit, or the message says what would."""
-    short = 16 * model.kv_bytes_per_token - model.kv_bytes
+    short = _short(model, model.device, model.tp, model.pp)
     if short <= 0:
         return
     usable, many = model.device.memory * (1 - RESERVE), model.tp * model.pp
-    needed = model.weight_bytes + 16 * model.kv_bytes_per_token
-    wider = [tp for tp in (2, 4, 8, 16, 32, 64) if tp > model.tp and tp * model.pp * usable > needed]
-    ways = [f"tp={tp}" for tp in wider if _splits(model.shape, tp) and _joins(model.device, tp)][:1]
-    large = [one for one in devices().values() if many * one.memory * (1 - RESERVE) > needed and _joins(one, model.tp)]
-    ways += [f"on={one.name!r}" for one in sorted(large, key=lambda one: one.memory)[:1]]
-    if model.dtype == "fp32" and "bf16" in model.device.dtypes:
-        ways.append("dtype='bf16'")
+    most = max((link.most or 1 << 20 for link in model.device.links), default=1)
+    nothing = f"No group of up to {most} {model.device.name} would do, nor any one device of the table: a smaller model"
     raise DoesNotFit(
         f"{model.shape.name} in {model.dtype} has {model.weight_bytes / 1e9:.1f} GB of weights, and {many} × "
         f"{model.device.name} leave {many * usable / 1e9:.1f} GB for them ({RESERVE:.0%} is reserved): "
         f"{short / 1e9:.1f} GB short with one block of keys and values. "
-        f"{' or '.join(ways) or 'More pipeline stages (pp) or a smaller model'} would do"
+        f"{' or '.join(_ways(model)) or nothing} would do"
     )
+
+
+def _ways(model: SimulatedModel) -> list[str]:
+    """What would make it fit: more devices that share layers, or else more stages; another device; fewer bytes."""
+    shape, one, tp, pp = model.shape, model.device, model.tp, model.pp
+    wider = [f"tp={k}" for k in range(tp + 1, shape.heads + 1) if _splits(shape, k) and _fits(model, one, k, pp)][:1]
+    deeper = [f"pp={k}" for k in range(pp + 1, shape.layers + 1) if _fits(model, one, tp, k)][:1]
+    larger = [other for other in devices().values() if model.dtype in other.dtypes and _fits(model, other, tp, pp)]
+    ways = (wider or deeper) + [f"on={other.name!r}" for other in sorted(larger, key=lambda other: other.memory)[:1]]
+    return ways + (["dtype='bf16'"] if model.dtype == "fp32" and "bf16" in one.dtypes else [])
+
+
+def _fits(model: SimulatedModel, one: Device, tp: int, pp: int) -> bool:
+    return _joins(one, tp * pp) and _short(model, one, tp, pp) <= 0
+
+
+def _short(model: SimulatedModel, one: Device, tp: int, pp: int) -> float:
+    """Bytes that are missing for the weights and a first block of keys and values on tp × pp of device `one`."""
+    first = 16 * Costs(model.shape, one, tp, pp, model.dtype).kv_bytes_per_token
+    return model.weight_bytes + first - tp * pp * one.memory * (1 - RESERVE)
 
 
 def _joins(one: Device, count: int) -> bool:

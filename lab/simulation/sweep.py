@@ -3,18 +3,21 @@
     rows = lab.sweep(work, model, {"batching": ["static:8", "continuous:8"], "rate": [1, 2, 4]}, slo={"ttft": 1})
 
 Rows come in the order of the product, the last name changing fastest, however many processes compute them. A point
-that cannot be computed has its reason under "error" and None for every metric.
+that cannot be computed has its reason under "error" and None for every metric; one at which nothing was served has
+the reason there too, beside its metrics.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from lab import axes
 from lab.errors import BadPolicy
 from lab.metrics import Report
+from lab.numbers import whole
 from lab.running import run
 from lab.simulation.capacity import capacity
 from lab.simulation.processes import Outcome, outcomes
@@ -40,11 +43,15 @@ def sweep(
     Names in `grid` are options of `lab.run`, or "work", "model", "rate", "load". `find` "capacity" searches the
     highest rate that meets the SLO at each point, with the options of `lab.capacity`. A model that is measured, not
     priced, is run here, one point after the other. `progress` True shows a bar, False nothing; by default there is
-    a line on a terminal. Raises BadPolicy for an empty grid, and where no point at all could be computed.
+    a line on a terminal. Raises BadPolicy for an empty grid, for options that contradict it, and where no point at all
+    could be computed.
     """
     points = product(grid)
     if find not in FINDS:
         raise BadPolicy(f"a sweep that finds {find!r}; there are {', '.join(FINDS)}")
+    if processes is not None:
+        whole(processes, "a sweep's number of processes of")
+    _check_once(grid, common, find)
     if not all(hasattr(point.get("model", model), "price") for point in points):
         processes = 1
     bar = _bar(len(points), progress)
@@ -65,9 +72,23 @@ def _rows(points: Sequence[dict[str, Any]], results: Mapping[int, Outcome]) -> l
         )
     nothing = dict.fromkeys(good[0])
     return [
-        labels(point) | (results[index].value or nothing) | {"error": results[index].error}
+        labels(point) | (results[index].value or nothing | {"error": results[index].error})
         for index, point in enumerate(points)
     ]
+
+
+def _check_once(grid: Mapping[str, Sequence[Any]], common: Mapping[str, Any], find: str) -> None:
+    """Every setting comes from one place, and how fast requests come is said once, or found."""
+    twice = [name for name in grid if name in common]
+    if twice:
+        raise BadPolicy(
+            f"a sweep over {twice[0]}, and {twice[0]}={common[twice[0]]!r} for all points: give one of them"
+        )
+    paces = [name for name in ("rate", "load") if name in (*grid, *common)]
+    if len(paces) == 2:
+        raise BadPolicy("a sweep with rate and load: both say how fast requests come; give one of them")
+    if paces and find == "capacity":
+        raise BadPolicy(f"a sweep that finds capacities, with {paces[0]}: the rate is what is searched; leave it out")
 
 
 def product(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -91,8 +112,16 @@ def _point(shared: tuple[Workload, Any, str, dict[str, Any]], point: dict[str, A
     work = work.at_rate(rate) if rate is not None else work.at_load(load) if load is not None else work
     if find == "capacity":
         best = capacity(work, model, **options)
-        return {"capacity_rps": best.rate} | {name: value for name, value in best.at_rate.items() if name != "rate"}
-    return record(run(work, model, **options))
+        found = {name: value for name, value in best.at_rate.items() if name != "rate"}
+        return {"capacity_rps": best.rate, **found, "error": None}
+    report = run(work, model, **options)
+    return record(report) | {"error": None if report.finished else _why(report)}
+
+
+def _why(report: Report) -> str:
+    """The reason why nothing was served, as far as one was given."""
+    reasons = [reason for reason in report.refused.values() if reason]
+    return f"none of the {report.requests} requests was served" + (f": {reasons[0]}" if reasons else "")
 
 
 def record(report: Report) -> dict[str, Any]:
@@ -112,10 +141,12 @@ def labels(point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _label(name: str, value: Any) -> Any:
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)  # JSON has no such numbers
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={limit:g}" for key, limit in value.items())
+        return ",".join(f"{key}={_cell(limit)}" for key, limit in value.items())
     if name in axes._HOMES:
         return axes.describe(value)
     return getattr(value, "name", None) or str(value)

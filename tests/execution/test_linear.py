@@ -50,6 +50,8 @@ def test_without_numba_there_is_no_kernel(monkeypatch):
 def test_the_environment_can_ask_for_another_way(monkeypatch):
     monkeypatch.setenv("LAB_LINEAR", "plain")
     assert Linear(torch.randn(4, 4)).way == "plain"
+    monkeypatch.setenv("LAB_LINEAR", "")
+    assert Linear(torch.randn(4, 4)).way == "kernel"
     monkeypatch.setenv("LAB_LINEAR", "magic")
     with pytest.raises(ModelError, match="magic"):
         Linear(torch.randn(4, 4))

@@ -121,3 +121,10 @@ def test_several_eos_tokens(tmp_path, real_folder):
     (folder / "generation_config.json").unlink()
     (folder / "config.json").write_text(json.dumps({"eos_token_id": 9}))
     assert read_eos_ids(folder, load_tokenizer(folder)) == (9, 2)
+
+
+@pytest.mark.parametrize("found", ["</s>", 2.0, [2, "</s>"], {"id": 2}, True, [-1]])
+def test_an_eos_that_is_no_token_id_is_named(tmp_path, found):
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": found}))
+    with pytest.raises(ModelError, match=r"config\.json: an eos_token_id of .*; it must be"):
+        read_eos_ids(tmp_path, load_tokenizer(tmp_path))

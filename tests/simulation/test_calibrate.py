@@ -180,6 +180,28 @@ def test_a_time_that_is_none(tiny, seconds: float) -> None:
         measure(tiny, seconds)
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
+def test_a_time_that_is_none_is_said_before_anything_is_loaded(
+    seconds: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    from lab import cli
+
+    pytest.importorskip("torch", reason="torch is not installed")
+    monkeypatch.setattr("lab.execution.model.load_model", lambda *a: pytest.fail("loaded a model"))
+    assert cli.main(["calibrate", "--seconds", seconds]) == 2
+    assert "calibrate: a calibration" in capsys.readouterr().err
+    with pytest.raises(BadPolicy, match="a calibration"):
+        calibration.calibrate(seconds=float(seconds))
+
+
+@pytest.mark.parametrize("model", ["x", 3])
+def test_a_model_that_cannot_be_run(model: object) -> None:
+    with pytest.raises(BadPolicy, match=f"a calibration of {model!r}: give a model that can be run"):
+        calibration.calibrate(model)
+    with pytest.raises(BadPolicy, match="give a model that can be run"):
+        calibration.calibrate(simulated())
+
+
 def test_a_model_elsewhere_is_not_this_machine(tiny) -> None:
     tiny.dtype = type("Half", (), {"itemsize": 2, "__str__": lambda self: "half"})()
     with pytest.raises(BadPolicy, match="tiny is on cpu in half: this machine is its CPU, in float32"):

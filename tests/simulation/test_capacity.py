@@ -6,8 +6,9 @@ import pytest
 
 import lab
 from lab.errors import BadPolicy, BadWorkload
+from lab.metrics import RequestTimes
 from lab.running import run
-from lab.simulation.capacity import Capacity, NeverMeets, capacity
+from lab.simulation.capacity import Capacity, NeverMeets, backlog_grows, capacity
 from lab.simulation.priced import Priced
 
 SERVICE = 0.1  # seconds per request of ONE, a price list under which a one-token request is one step
@@ -75,6 +76,31 @@ def test_too_few_requests_to_fill_anything() -> None:
         capacity(even(2), ONE, slo={"ttft": 10.0})
 
 
+def queue_times(arrivals: list[float], admitted: list[float]) -> list[RequestTimes]:
+    return [RequestTimes(*one, finish_reason="length") for one in zip(range(99), arrivals, admitted, strict=False)]
+
+
+def test_a_backlog_grows_while_requests_come_or_not_at_all() -> None:
+    arrivals = [float(place) for place in range(40)]
+    assert not backlog_grows(queue_times(arrivals, arrivals))
+    assert not backlog_grows(queue_times(arrivals, [at + 30 for at in arrivals[:20]] + arrivals[20:]))  # worked off
+    # one let in per 2 s: others wait, place / 2 at each arrival, thus 10 more half of the requests later (above √20)
+    assert backlog_grows(queue_times(arrivals, [2 * at for at in arrivals]))
+    # one per 1.2 s: place / 6, thus 3.3 more, which chance brings too
+    assert not backlog_grows(queue_times(arrivals, [1.2 * at for at in arrivals]))
+    refused = [RequestTimes(place, at, finish_reason="refused") for place, at in enumerate(arrivals)]
+    assert not backlog_grows([*refused, *queue_times(arrivals, arrivals)]) and not backlog_grows(refused)
+
+
+def test_the_last_answers_are_no_backlog() -> None:
+    # about 15 answers of 50 s run side by side (0.1 s + 15 × 0.01 s a token) and none waits; served_per_s counts the
+    # time in which the last of them end, and is far below the rate at which they came
+    work = lab.fixed_workload([8] * 31, [200] * 31, [float(place) for place in range(31)])
+    found = capacity(work, Priced(step=0.1, token=0.01), slo={"tpot": 0.25}, batching="continuous:64")
+    assert found.at_rate["served_per_s"] < 0.9 * found.at_rate["arrived_per_s"]
+    assert not found.growing and "a backlog was growing" not in found.summary()
+
+
 def test_a_growing_backlog_is_said() -> None:
     work = even(30)
     found = capacity(work, ONE, slo={"ttft": 2.0}, attainment=0.9, batching="static:1")
@@ -93,6 +119,9 @@ def test_a_growing_backlog_is_said() -> None:
         ({"precision": 0.0}, BadPolicy, "precision of 0.0"),
         ({"work": lab.fixed_workload([8, 8], [1, 1])}, BadWorkload, "all 2 requests of fixed-2 arrive at once"),
         ({"batching": "static:0"}, BadPolicy, "max_batch 0"),
+        ({"rate": 3}, BadPolicy, "a capacity with rate=3: the rate is what is searched"),
+        ({"load": 1.0}, BadPolicy, "a capacity with load=1.0"),
+        ({"foo": 3}, BadPolicy, "option 'foo' is not known"),
     ],
 )
 def test_bad_input(options: dict, error: type[Exception], says: str) -> None:

@@ -92,7 +92,15 @@ def test_capacity(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
         ([*SMALL, "--requests", "3"], "--limit N takes the first"),
         ([*SMALL, "--workload", "chat"], "--trace with --workload"),
         ([*SMALL[:2], "--limit", "0"], "limit is 0; it must be at least 1"),
+        ([*SMALL, "--seed", "0"], "--trace with --seed: a trace brings its requests"),
+        ([*SMALL, "--seed", "1", "--temperature", "0.5"], "--trace with --seed and --temperature"),
         (["--limit", "3"], "--limit 3 is for a --trace"),
+        (["--rate", "1e-308"], "rate is 1e-308: request 1 would come after"),
+        (["--attainment", "0.9"], "--attainment 0.9 is for --capacity"),
+        (["--capacity", "--slo", "ttft=1", "--rate", "3"], "--capacity with --rate: the rate is what is searched"),
+        (["--capacity", "--slo", "ttft=1", "--load", "1"], "--capacity with --load"),
+        (["--capacity", "--slo", "ttft=1", "--steps", "steps.jsonl"], "--capacity with --steps"),
+        (["--slo", "ttft=1,ttft=2"], "--slo 'ttft=1,ttft=2': ttft is given twice"),
         (["--requests", "0"], "requests of 0;"),
         (["--trace", "no/such.csv"], "no/such.csv cannot be read"),
         (["--batching", "stattic:8"], "batching 'stattic:8' is not known"),
@@ -118,6 +126,25 @@ def test_an_empty_trace(text: str, tmp_path: Path, capsys: pytest.CaptureFixture
     assert cli.main(["simulate", "--trace", str(path)]) == 2
     error = capsys.readouterr().err
     assert str(path) in error and ("begins no trace" in error or "has no requests" in error)
+
+
+@pytest.mark.parametrize("pace", ["rate", "load"])
+def test_a_pace_for_what_comes_at_once(pace: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    path = tmp_path / "crowd.csv"
+    row = "2023-11-16 18:17:03.9799600,374,44\n"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + row * 3)
+    assert cli.main(["simulate", "--trace", str(path)]) == 0
+    capsys.readouterr()
+    assert cli.main(["simulate", "--trace", str(path), f"--{pace}", "3"]) == 2
+    assert f"all 3 requests of crowd arrive at once: --{pace} would change nothing" in capsys.readouterr().err
+
+
+def test_where_nothing_is_served_the_exit_code_is_one_and_the_reason_given(capsys: pytest.CaptureFixture) -> None:
+    argv = ["simulate", "--requests", "3", "--blocks", "1"]
+    for axes in ([], ["--batching", "static:4", "--batching", "continuous:4"]):
+        assert cli.main([*argv, *axes]) == 1
+        out = capsys.readouterr().out
+        assert "needs" in out and "the most this engine can give is 1" in out
 
 
 def test_this_machine_must_be_calibrated_first(

@@ -13,6 +13,7 @@ from lab.plan import BlockCopy, Row, StepPlan
 from lab.request import Request
 from lab.simulation.costs import Costs
 from lab.simulation.hardware import device
+from lab.simulation.shapes import model_shape
 from lab.simulation.stretch import ends_of
 from lab.simulation.work import work_of
 
@@ -118,6 +119,12 @@ def test_a_model_that_does_not_fit_says_by_how_much_and_what_would() -> None:
         lab.simulated("llama-3-70b", on="h100-sxm")
     with pytest.raises(DoesNotFit, match=r"0\.6 GB short.*tp=2 or on='(l4|rtx-4090)' would do"):
         lab.simulated("llama-3-8b", on="t4")
+    with pytest.raises(DoesNotFit, match=r"349\.2 GB of weights.*No group of up to 8 l4 would do, nor any one device"):
+        lab.simulated("opt-175b", on="l4")  # 16 of them would have the room, 8 × 23.2 GB have not
+    with pytest.raises(DoesNotFit, match=r"tp=6 would do"):  # 96 heads, a sixth each: 6 × 77.3 GB
+        lab.simulated("opt-175b", on="a100-sxm")
+    with pytest.raises(DoesNotFit, match=r"pp=3 would do"):  # 60 layers in 3 stages; 60 heads, 7 cannot share them
+        lab.simulated(replace(model_shape("llama-3-70b"), heads=61, kv_heads=61), on="h100-sxm")
     lab.simulated("llama-3-8b", on="t4", tp=2)
     lab.simulated("llama-3-8b", on="t4", pp=2)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +49,7 @@ def test_an_error_stays_in_its_row(capfd: pytest.CaptureFixture) -> None:
 
 
 def test_a_sweep_without_a_single_good_point_says_why() -> None:
-    with pytest.raises(BadPolicy, match="none of the 2 points .* unexpected keyword argument 'bacthing'"):
+    with pytest.raises(BadPolicy, match="none of the 2 points .* option 'bacthing' is not known"):
         sweep(WORK, Priced(), {"bacthing": ["static:4", "static:8"]}, processes=1)
 
 
@@ -63,6 +65,38 @@ def test_a_sweep_without_a_single_good_point_says_why() -> None:
 def test_a_grid_that_is_none(grid: dict, says: str) -> None:
     with pytest.raises(BadPolicy, match=says):
         product(grid)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"processes": "x"}, "number of processes of 'x'; it must be a whole number"),
+        ({"processes": -1}, "number of processes of -1; it must be at least 1"),
+        ({"processes": 0}, "number of processes of 0; it must be at least 1"),
+        ({"load": 2.0}, "a sweep with rate and load"),
+        ({"rate": 2.0}, "a sweep over rate, and rate=2.0 for all points"),
+        ({"find": "capacity", "slo": {"ttft": 1.0}}, "finds capacities, with rate: the rate is what is searched"),
+    ],
+)
+def test_options_that_make_no_sweep(options: dict, says: str) -> None:
+    with pytest.raises(BadPolicy, match=says):
+        sweep(WORK, Priced(), GRID, **options)
+
+
+def test_rows_are_json_whatever_the_grid_holds() -> None:
+    grid = {"rate": [2.0, math.nan, math.inf], "slo": [{"ttft": math.nan}, {"ttft": "soon"}, {"ttft": 1.0}]}
+    rows = sweep(WORK, Priced(), grid, processes=1)
+    assert json.loads(json.dumps(rows, allow_nan=False)) == rows
+    assert [row["rate"] for row in rows[::3]] == [2.0, "nan", "inf"] and rows[0]["slo"] == "ttft=nan"
+    assert [row["error"] is None for row in rows] == [False, False, True] + [False] * 6
+    assert "rate is nan" in rows[5]["error"]
+
+
+def test_a_point_at_which_nothing_is_served_says_why() -> None:
+    for number in (1, 2):
+        none, all_of_them = sweep(WORK, Priced(), {"blocks": [1, 1000]}, processes=number)
+        assert none["finished"] == 0 and none["refused"] == 12
+        assert "none of the 12 requests was served: request 0 needs" in none["error"] and all_of_them["error"] is None
 
 
 def test_models_and_policies_go_by_their_names() -> None:
