@@ -11,18 +11,19 @@ uses what perfetto.dev/docs/getting-started/other-formats lists: M, X, i, C, s a
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from lab.errors import BadPolicy
 from lab.metrics import Report
 from lab.request_spans import Span, Story, stories
+from lab.sayable import in_json
 from lab.trace import RunTrace, StepTrace
 
-MOST_PARTS = 200_000  # rows of steps that are written as slices of their own, unless asked for
+MOST_PARTS = 30_000  # rows of steps that are written as slices of their own, unless asked for: about 6 MB
 COUNTERS = ("waiting", "running", "free", "used", "cached", "computed", "padded", "sampled", "carried", "recomputed")
 
 JsonEvent = dict[str, Any]
@@ -33,17 +34,36 @@ def chrome_trace(runs: Run | Mapping[str, Run] | Any, path: str | Path, parts: b
     """Write `runs` (a report, a trace, a comparison, or several by name) to `path`; returns the number of events.
 
     A name that ends in .gz is compressed; the viewers read that too. `parts` says whether the tracks of requests show
-    each step, and not only phases; by default they do unless there are over 200,000 rows.
+    each step, and not only phases; by default they do unless a run has over 30,000 rows. What is left out the file
+    says in `otherData.notes`, and `notes` returns it. What JSON has no word for (NaN, objects) is written as text.
+    Raises BadPolicy for anything that is no run.
     """
     events = trace_events(runs, parts)
-    head = {"displayTimeUnit": "ms", "otherData": {"made by": "LLM Batching Lab", "runs": _about(_traces(runs))}}
+    about = {"made by": "LLM Batching Lab", "notes": notes(runs, parts), "runs": _about(_traces(runs))}
+    head = {"displayTimeUnit": "ms", "otherData": about}
     opened = gzip.open if str(path).endswith(".gz") else open
     with opened(path, "wt", encoding="utf-8") as file:
-        file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
+        file.write(in_json(head)[:-1] + ', "traceEvents": [\n')
         for number, event in enumerate(events):
-            file.write((",\n" if number else "") + json.dumps(event))
+            file.write((",\n" if number else "") + in_json(event))
         file.write("\n]}\n")
     return len(events)
+
+
+def notes(runs: Run | Mapping[str, Run] | Any, parts: bool | None = None) -> list[str]:
+    """Sentences that say what a file written with the same arguments does not show, and why."""
+    traces = _traces(runs)
+    said = [] if traces else ["No run was given: the file is valid and has nothing to show."]
+    for name, trace in traces.items():
+        rows = _rows(trace)
+        if not len(trace):
+            said.append(f"{name}: {_nothing(trace)}.")
+        elif parts is None and rows > MOST_PARTS:
+            said.append(
+                f"{name}: tracks of requests show phases without their single steps, because these would be {rows:,} "
+                f"slices, more than {MOST_PARTS:,}; chrome_trace(..., parts=True) writes them all."
+            )
+    return said
 
 
 def trace_events(runs: Run | Mapping[str, Run] | Any, parts: bool | None = None) -> list[JsonEvent]:
@@ -58,6 +78,7 @@ def trace_events(runs: Run | Mapping[str, Run] | Any, parts: bool | None = None)
         names += _process(requests, f"{name}: requests", 2 * order + 1, clock)
         lanes = _Lanes(engine, numbers)
         events += _engine(trace, lanes)
+        events += [] if len(trace) else [_moment(_nothing(trace), (engine, None), 0, {})]
         names += [event for place, tid in enumerate(lanes.tids) for event in _thread(engine, tid, place, "steps")]
         for place, story in enumerate(known.values()):
             track = (requests, next(numbers))
@@ -176,15 +197,25 @@ def _thread(pid: int, tid: int, order: int, name: str) -> list[JsonEvent]:
 def _traces(runs: Any) -> dict[str, RunTrace]:
     if isinstance(runs, Report | RunTrace):
         runs = {"run": runs}
-    found = {name: getattr(run, "trace", run) for name, run in getattr(runs, "reports", runs).items()}
+    found = getattr(runs, "reports", runs)
+    if not isinstance(found, Mapping):
+        raise BadPolicy(f"a {type(runs).__name__} is no run: give a report, a trace, a comparison, or several by name")
+    found = {str(name): getattr(run, "trace", run) for name, run in found.items()}
+    for name, trace in found.items():
+        if not isinstance(trace, RunTrace):
+            raise BadPolicy(f"{name}: a {type(trace).__name__} is no run: give its report or its trace")
     if len(found) == 1 and "run" in found:
         return {found["run"].meta.get("axes", {}).get("batching", "run"): found["run"]}
     return found
 
 
 def _about(traces: dict[str, RunTrace]) -> dict[str, Any]:
-    plain = (str, int, float, bool, dict)
-    return {name: {k: v for k, v in trace.meta.items() if isinstance(v, plain)} for name, trace in traces.items()}
+    return {name: trace.meta for name, trace in traces.items()}
+
+
+def _nothing(trace: RunTrace) -> str:
+    refused = sum(info.finish_reason == "refused" for info in trace.requests.values())
+    return "no step was computed" + (f", {refused} of {len(trace.requests)} requests were refused" if refused else "")
 
 
 def _rows(trace: RunTrace) -> int:

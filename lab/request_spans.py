@@ -10,7 +10,7 @@ delivery    finished; its tokens are held back until the batch ends
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,8 +46,15 @@ class Story:
 def stories(trace: RunTrace, parts: bool = True) -> dict[int, Story]:
     """Every request of the trace by id. Without `parts` spans do not list their steps."""
     teller = _Teller(trace, parts)
-    for step in trace:
-        teller.take(step)
+    for entry in trace.entries():
+        if parts or entry.repeat < 4:
+            for step in entry.steps():
+                teller.take(step)
+        else:  # its first step may compute a prompt of one token; between its second and its last nothing happens
+            teller.take(entry.single(0))
+            teller.take(entry.single(1))
+            teller.skip(entry)
+            teller.take(entry.single(entry.repeat - 1))
     teller.events(trace.late_events)
     return teller.close()
 
@@ -58,7 +65,7 @@ class _Teller:
     def __init__(self, trace: RunTrace, parts: bool):
         self.stories = {info.id: Story(info) for info in trace.requests.values()}
         self.parts = parts
-        times = sorted((step.start, step.end) for step in trace)
+        times = sorted(span for entry in trace.entries() for span in _spans(entry))
         self.starts, self.ends = [start for start, _ in times], [end for _, end in times]
 
     def take(self, step: StepTrace) -> None:
@@ -67,6 +74,17 @@ class _Teller:
         for row in step.rows:
             self._row(self.stories[row.request], row, step)
         self.events(event for event in step.events if event not in before)
+
+    def skip(self, entry: StepTrace) -> None:
+        """The steps of a stretch between its second, which is taken, and its last, which `take` gets next."""
+        steps, until = entry.repeat - 3, entry.stretch.ends[-2]
+        for row in entry.rows:
+            story = self.stories[row.request]
+            span = story.spans[-1]
+            span.end = story.since = until
+            for name, value in (("tokens", row.num_tokens), ("padding", row.padding), ("steps", 1)):
+                span.args[name] += steps * value
+            story.output += steps * row.sampled
 
     def events(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -137,3 +155,11 @@ class _Teller:
             story.spans.append(span)
             story.since = max(story.since, span.end)
         return span
+
+
+def _spans(entry: StepTrace) -> Iterator[tuple[float, float]]:
+    """Start and end of the steps of an entry."""
+    start = entry.start
+    for end in (entry.end,) if entry.stretch is None else entry.stretch.ends:
+        yield start, end
+        start = end

@@ -9,12 +9,15 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+import test_stretches as stretches
 from oracles import HashModel
 
 import lab
 from lab import export
+from lab.errors import BadPolicy
 from lab.export import chrome_trace, trace_events
 from lab.live.split import time_split
+from lab.request_spans import stories
 from lab.trace import Event, RequestInfo, RowTrace, RunTrace, StepTrace
 from lab.workload import fixed_workload
 
@@ -247,7 +250,64 @@ def test_steps_without_an_admitted_request_are_a_stall():
 
 def test_an_empty_run_is_an_empty_picture(tmp_path):
     check_format(trace_events(RunTrace()))
-    assert chrome_trace(RunTrace(), tmp_path / "x.json") == 6
+    assert chrome_trace(RunTrace(), tmp_path / "x.json") == 7
+    record = json.loads((tmp_path / "x.json").read_text())
+    assert record["otherData"]["notes"] == ["run: no step was computed."]
+    (said,) = [e["name"] for e in record["traceEvents"] if e["ph"] == "i"]
+    assert said == "no step was computed"
+    assert chrome_trace({}, tmp_path / "none.json") == 0
+    assert "No run was given" in json.loads((tmp_path / "none.json").read_text())["otherData"]["notes"][0]
+
+
+def test_a_run_that_refuses_everything_says_so():
+    report = lab.run(work(), HashModel(), batching="continuous:4", blocks=1, block_size=4)
+    assert report.finished == 0
+    events = trace_events(report)
+    check_format(events)
+    assert "no step was computed, 16 of 16 requests were refused" in {e["name"] for e in events if e["ph"] == "i"}
+    assert export.notes(report) == ["continuous:4: no step was computed, 16 of 16 requests were refused."]
+
+
+@pytest.mark.parametrize("runs", [None, [], [RunTrace()], 3, {"a": None}, {"a": [RunTrace()]}])
+def test_what_is_no_run_is_named(runs, tmp_path):
+    with pytest.raises(BadPolicy, match="is no run"):
+        chrome_trace(runs, tmp_path / "x.json")
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_meta_that_json_cannot_say_becomes_text(compared, tmp_path):
+    trace = RunTrace(meta={"rate": float("nan"), "deep": {1: [float("inf"), 2.5]}, "thing": Path("a"), "none": None})
+    trace.append(compared["static"].trace[0])
+    trace.requests = compared["static"].trace.requests
+    chrome_trace(trace, tmp_path / "x.json")
+
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    record = json.loads((tmp_path / "x.json").read_text(), parse_constant=refuse)
+    meta = record["otherData"]["runs"]["run"]
+    assert meta == {"rate": "nan", "deep": {"1": ["inf", 2.5]}, "thing": "a", "none": None}
+
+
+def test_leaving_steps_out_is_said(compared, tmp_path, monkeypatch, capsys):
+    assert not export.notes(compared) and export.MOST_PARTS <= 50_000
+    monkeypatch.setattr(export, "MOST_PARTS", 3)
+    chrome_trace(compared["static"], tmp_path / "x.json")
+    (said,) = json.loads((tmp_path / "x.json").read_text())["otherData"]["notes"]
+    rows = sum(len(step.rows) for step in compared["static"].trace)
+    assert f"{rows:,} slices, more than 3" in said and "parts=True" in said
+    assert not export.notes(compared["static"], parts=True)
+
+
+def test_stretches_tell_the_same_story_without_their_steps():
+    drawn = stretches.workload(3)
+    trace = stretches.drive(drawn, True, batching="continuous:6", blocks=120)
+    assert max(entry.repeat for entry in trace.entries()) > 5
+    full, brief = stories(trace), stories(trace, parts=False)
+    for story in full.values():
+        for span in story.spans:
+            span.parts = []
+    assert brief == full
 
 
 def test_the_validator_sees_slices_that_overlap():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lab.live.names import plain
 from lab.live.svg_axes import values
 
 SYMBOL_PX, CHAR_PX = 44, 6.9  # of an entry's symbol and gaps, of a character (13 px sans serif)
@@ -30,7 +31,7 @@ def entries(record: dict[str, Any]) -> list[tuple[str, dict[str, Any], int]]:
 
 def rows_of(found: list[tuple[str, dict[str, Any], int]], width: float) -> int:
     """Lines of a horizontal legend: entries follow one another, or stand in equal columns where that is too long."""
-    widths = [SYMBOL_PX + CHAR_PX * len(name) for name, *_ in found]
+    widths = [SYMBOL_PX + CHAR_PX * len(plain(name)) for name, *_ in found]
     if not widths or sum(widths) <= width:
         return int(bool(widths))
     columns = max(1, int(width / max(widths)))

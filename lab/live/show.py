@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lab.live.names import plain
 from lab.live.svg import to_svg
 
 
@@ -27,7 +28,7 @@ def bundle(figure: Any, alt: str = "", table: Any = None) -> tuple[dict[str, Any
     record = figure.to_plotly_json()
     title = record.get("layout", {}).get("title")
     heading = title.get("text") if isinstance(title, dict) else title
-    text = "\n".join(part for part in (heading, alt, as_text(table)) if part)
+    text = "\n".join(part for part in (plain(heading or ""), alt, as_text(table)) if part)
     data = {
         "application/vnd.plotly.v1+json": _jsonable(figure),
         "image/svg+xml": to_svg(_with_bars(record), alt),

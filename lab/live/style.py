@@ -25,6 +25,7 @@ class Kind:
     short: str
     color: str
     hatched: bool = False
+    backward: bool = False  # hatched the other way
     thin: bool = False
 
 
@@ -33,10 +34,10 @@ KINDS = (
     Kind("queue", "queue", "queue", "#9aa0a6", thin=True),
     Kind("prefill", "prompt (prefill)", "prefill", ORANGE),
     Kind("decode", "output tokens (decode)", "decode", SKY),
-    Kind("wasted", "finished, still computed", "after the end", VERMILLION, hatched=True),
+    Kind("wasted", "finished, still computed", "after the end", PURPLE, hatched=True),
     Kind("preempted", "preempted", "preempted", YELLOW, thin=True),
     Kind("held", "runs, but not in this step", "held", "#9aa0a6", hatched=True, thin=True),
-    Kind("padding", "padding", "padding", VERMILLION, hatched=True),
+    Kind("padding", "padding", "padding", VERMILLION, hatched=True, backward=True),
     Kind("cached", "found in the prefix cache", "from the cache", GREEN),
 )
 KIND = {kind.name: kind for kind in KINDS}
@@ -61,11 +62,20 @@ OWNER_COLORS = (
 #: Policies in the order in which they are compared.
 POLICY_COLORS = (PURPLE, GREEN, BLUE, ORANGE, VERMILLION, SKY)
 POLICY_DASHES = ("solid", "solid", "dash", "dot", "dashdot", "longdash")
+_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
 def policy_color(index: int) -> str:
     """Colour of the index-th policy of a comparison."""
     return POLICY_COLORS[index % len(POLICY_COLORS)]
+
+
+def policy_dash(index: int) -> str:
+    """Dash of the index-th policy: where a colour comes again, the line has another dash, however many there are."""
+    again, place = divmod(index, len(POLICY_COLORS))
+    if again >= len(_DASHES):
+        return f"{2 * again}px,3px"
+    return _DASHES[(_DASHES.index(POLICY_DASHES[place]) + again) % len(_DASHES)]
 
 
 @dataclass(frozen=True, slots=True)

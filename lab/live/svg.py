@@ -11,16 +11,17 @@ from html import escape
 from typing import Any
 
 from lab.live.legend import entries, rows_of
+from lab.live.names import plain
 from lab.live.style import FONT, GRID, INK
 from lab.live.svg_axes import Axis, make_axes
-from lab.live.svg_traces import DASHES, Traces, each
+from lab.live.svg_traces import Traces, dashes, each
 
 LINE_PX = 22  # height of a line of the legend
 
 
 def text_px(text: str) -> float:
     """About how wide a text is."""
-    return 6.6 * len(text)
+    return 6.6 * len(plain(text))
 
 
 def left_out(figure: dict[str, Any]) -> list[str]:
@@ -93,7 +94,7 @@ class _Picture(Traces):
 
     # -- pieces ----------------------------------------------------------------------------------------------
     def say(self, x: float, y: float, text: str, anchor: str = "start", extra: str = "") -> None:
-        self.out.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {extra}>{_plain(text)}</text>')
+        self.out.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {extra}>{escape(plain(text))}</text>')
 
     def _line(self, x0: float, y0: float, x1: float, y1: float, color: str = GRID, extra: str = "") -> None:
         self.out.append(f'<path d="M{x0:.1f} {y0:.1f}L{x1:.1f} {y1:.1f}" stroke="{color}" fill="none" {extra}/>')
@@ -130,7 +131,7 @@ class _Picture(Traces):
         ends += [self._spot(shape, "x", "x1"), self._spot(shape, "y", "y1")]
         line = shape.get("line") or {}
         if shape.get("type") == "line" and None not in ends:
-            dash = DASHES.get(line.get("dash", "solid"))
+            dash = dashes(line.get("dash"))
             self._line(*ends, line.get("color", INK), f'stroke-dasharray="{dash}"' if dash else "")
 
     def _spot(self, item: dict[str, Any], direction: str, key: str) -> float | None:
@@ -153,7 +154,7 @@ class _Picture(Traces):
             lines = note.get("text", "").split("<br>")
             size = (note.get("font") or {}).get("size")
             for place, text in enumerate(lines):
-                over = 15 * (len(lines) - 1 - place)
+                over = 15 * (-place if note.get("yanchor") == "top" else len(lines) - 1 - place)
                 self.say(x, y - over, text, anchor, f'font-size="{size}"' if size else "")
 
     # -- title and legend ------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ class _Picture(Traces):
         if trace.get("fillcolor"):
             self.out.append(f'<rect x="{x}" y="{y - 9}" width="16" height="10" fill="{trace["fillcolor"]}"/>')
         if "lines" in (trace.get("mode") or "lines"):
-            dash = DASHES.get(line.get("dash", "solid"))
+            dash = dashes(line.get("dash"))
             style = f'stroke-width="2" stroke-dasharray="{dash or "none"}"'
             self._line(x, y - 4, x + 16, y - 4, color, style)
         if "markers" in (trace.get("mode") or ""):
@@ -190,10 +191,3 @@ class _Picture(Traces):
 
 def _text(title: Any) -> str:
     return str((title.get("text") or "") if isinstance(title, dict) else title or "")
-
-
-def _plain(text: str) -> str:
-    """Text for SVG: plotly's own markup is dropped."""
-    for tag in ("<b>", "</b>", "<i>", "</i>"):
-        text = text.replace(tag, "")
-    return escape(text.replace("<br>", " "))

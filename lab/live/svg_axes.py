@@ -7,6 +7,8 @@ import math
 import struct
 from typing import Any
 
+from lab.live.names import plain
+
 _TYPES = {
     "f8": "d",
     "f4": "f",
@@ -72,7 +74,8 @@ class Axis:
         """Names along the bottom that are too long to stand side by side."""
         if self.vertical or self.categories is None or not self.shown:
             return False
-        return max(6.6 * len(name) + 8 for name in self.categories) > abs(self.high - self.low) / len(self.categories)
+        widest = max(6.6 * len(plain(name)) + 8 for name in self.categories)
+        return widest > abs(self.high - self.low) / len(self.categories)
 
     def number(self, value: Any) -> float:
         """A value as a position on the axis, before the logarithm."""

@@ -8,6 +8,7 @@ from typing import Any
 from lab.live.style import POLICY_COLORS
 from lab.live.svg_axes import Axis, values
 
+#: strokes and gaps of plotly's dashes; others are written out, as in "12px,3px"
 DASHES = {"dash": "6 4", "dot": "2 3", "dashdot": "6 3 2 3", "longdash": "10 4", "longdashdot": "10 3 2 3"}
 SYMBOLS = {
     "square": "M-4-4h8v8h-8z",
@@ -52,17 +53,18 @@ class Traces:
 
     def _bar(self, trace: Any, index: int, i: int, flat: bool, along: Axis, across: Axis, box: tuple) -> None:
         base, length, start, thick = box
-        if not length:
+        if length is None:
             return
         a0, a1 = sorted((along.place(base), along.place(base + length)))
         c0, c1 = sorted((across.at(start), across.at(start + thick)))
         a0, a1, c0, c1 = (round(pixel, 1) for pixel in (a0, a1, c0, c1))  # neighbours meet
         x, y, w, h = (a0, c0, a1 - a0, c1 - c0) if flat else (c0, a0, c1 - c0, a1 - a0)
-        fill = self.fill(trace, index, i)
-        self.out.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(w, 0.4):.1f}" height="{max(h, 0.4):.1f}" fill="{fill}" '
-            'shape-rendering="crispEdges"/>'
-        )
+        if length:
+            fill = self.fill(trace, index, i)
+            self.out.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(w, 0.4):.1f}" height="{max(h, 0.4):.1f}" fill="{fill}" '
+                'shape-rendering="crispEdges"/>'
+            )
         text = each(trace.get("text"), i, "")
         if text and flat:
             self.say(x + w + 5, y + h / 2 + 4, str(text))
@@ -95,7 +97,7 @@ class Traces:
                     f'fill="{trace["fillcolor"]}"' if trace.get("fillcolor") else f'fill="{color}" fill-opacity=".12"'
                 )
                 self.out.append(f'<path d="{area}" {fill}/>')
-            dash = DASHES.get(line.get("dash", "solid"))
+            dash = dashes(line.get("dash"))
             extra = f'stroke-dasharray="{dash}"' if dash else ""
             self.out.append(
                 f'<path d="{path}" fill="none" stroke="{color}" stroke-width="{line.get("width", 2)}" {extra}/>'
@@ -116,6 +118,12 @@ class Traces:
         else:
             place = f"translate({x:.1f} {y:.1f}) scale({size / 9:.2f})"
             self.out.append(f'<path d="{path}" transform="{place}" fill="{fill}"/>')
+
+
+def dashes(name: str | None) -> str | None:
+    """`stroke-dasharray` of a plotly dash; None for a solid line."""
+    own = name.replace("px", "").replace(",", " ") if name and name[0].isdigit() else None
+    return DASHES.get(name or "solid", own)
 
 
 def each(value: Any, i: int, default: Any) -> Any:

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
+from itertools import pairwise
 from math import log10
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+import test_stretches as stretches
 from oracles import HashModel
 from test_live_session import work
 
 import lab
 from lab.errors import BadPolicy
 from lab.live import figures, style
-from lab.live.figures.base import TITLE_PX, alt_of, groups
+from lab.live.figures.base import TITLE_PX, alt_of, groups, marked
 from lab.live.figures.loads import by_policy
 from lab.live.legend import entries, rows_of
 from lab.live.monitor import Reading
+from lab.live.names import counted, labels, plain
 from lab.live.show import bundle
 from lab.live.svg import left_out, to_svg
-from lab.metrics import Report
+from lab.metrics import Report, percentile
 from lab.peaks import Peaks
 from lab.trace import RunTrace
+from lab.workload import fixed_workload
 
 SLO = {"ttft": 0.5, "tpot": 0.02, "e2e": 1.0}
 OPTIONS = {
@@ -39,7 +44,7 @@ def priced(report: Report) -> Report:
     for step in report.trace:
         step.flops, step.bytes = 10e9 * step.computed, 4e9
         trace.append(step)
-    return Report.from_trace(trace)
+    return Report.from_trace(trace, report.slo)
 
 
 @pytest.fixture(scope="module")
@@ -147,14 +152,192 @@ def test_a_figure_made_elsewhere_gets_room_too():
         bundle(figure)
 
 
+LONG = ("continuous batching with " + "a very long name " * 9)[:160]
+NAMED = {
+    f"{LONG} one": OPTIONS["static:4"],
+    f"{LONG} two": OPTIONS["continuous:8"],
+    "<b>bold</b> & %{x} for $x$": OPTIONS["continuous:8"],
+}
+OF_SEVERAL = ("comparison", "padding_waste", "roofline", "latency_cdf", "latencies", "throughput_over_time")
+
+
+@pytest.fixture(scope="module")
+def named():
+    reports = {name: priced(lab.run(work(), HashModel(), slo=SLO, **options)) for name, options in NAMED.items()}
+    made = {name: getattr(figures, name)(reports) for name in OF_SEVERAL}
+    sweep = {rate: reports for rate in (5, 20)}
+    return made | {"frontier": figures.frontier(sweep), "goodput": figures.goodput(sweep)}
+
+
+@pytest.mark.parametrize("name", [*OF_SEVERAL, "frontier", "goodput"])
+def test_long_names_and_markup_in_names_fit_and_stay_literal(named, name):
+    figure = named[name]
+    picture = bundle(figure)[0]["image/svg+xml"]
+    check_inside(picture)
+    shown = [e.text for e in texts(picture)]
+    assert any("<b>bold</b> & %{x}"[:6] in text for text in shown), shown
+    assert sum("…" in text for text in shown) >= 2, "both long names are shortened"
+    layout = figure.to_plotly_json()["layout"]
+    layout.pop("meta"), layout.pop("template")
+    drawn = json.dumps([trace.to_plotly_json() for trace in figure.data]) + json.dumps(layout)
+    assert "<b>" not in drawn and "%{x} for" not in drawn and "$x$" not in drawn, "plotly would interpret it"
+    alt, table = alt_of(figure)
+    assert {row["run"] for row in table} == set(NAMED) and all(whole in alt for whole in NAMED), "these have room"
+    whole = [text for trace in figure.data for text in (trace.hovertext or (trace.hovertemplate or "",))]
+    whole += [note.hovertext or "" for note in figure.layout.annotations]
+    assert any(LONG + " one" in text.replace("<br>", " ") for text in whole), "and so has the hover text"
+
+
+@pytest.mark.parametrize(("name", "room"), [("comparison", 500), ("every metric", 500), ("roofline", 690)])
+def test_titles_of_panels_do_not_touch(runs, named, name, room):
+    """On the narrowest page (760 pixels), beside the longest labels that the vertical axis may have."""
+    reports = {"a" * 60: priced(runs["static:4"]), "b" * 60: priced(runs["continuous:8"])}
+    made = {
+        "comparison": lambda: named["comparison"],
+        "every metric": lambda: figures.comparison(reports, list(figures.METRICS)),
+        "roofline": lambda: figures.roofline(reports, PEAKS),
+    }
+    heads = [note for note in made[name]().layout.annotations if note.xanchor == "center"]
+    rows: dict[float, list] = {}
+    for note in heads:
+        assert note.font.size == 13
+        half = 7 * max(len(plain(part)) for part in note.text.split("<br>")) / 2
+        rows.setdefault(round(note.y, 3), []).append((note.x * room - half, note.x * room + half))
+    for row in rows.values():
+        assert all(left[1] <= right[0] for left, right in pairwise(sorted(row))), row
+    assert len(heads) == {"comparison": 4, "every metric": len(figures.METRICS), "roofline": 2}[name]
+
+
+def test_names_that_are_cut_alike_are_numbered():
+    names = ["x" * 30 + letter + "y" * 30 for letter in "abc"] + ["short", "short <i>"]
+    short = labels(names, 20)
+    assert len(set(short)) == 5 and [text[0] for text in short[:3]] == ["1", "2", "3"]
+    assert short[3:] == ["short", "short &lt;i&gt;"] and all(len(plain(text)) <= 20 for text in short)
+    assert plain("a<br><b>b</b> &amp;lt; <sub>2</sub>") == "a b &lt; 2", "entities are read once"
+    assert [counted(n, "policy", "policies") for n in (0, 1, 2)] == ["0 policies", "1 policy", "2 policies"]
+
+
+def test_lines_of_many_policies_never_repeat():
+    looks = [(look["line"]["color"], look["line"]["dash"]) for look in map(marked, range(60))]
+    assert len(set(looks)) == 60 and looks[:2] == [(style.PURPLE, "solid"), (style.GREEN, "solid")]
+    assert len({(look["marker"]["color"], look["marker"]["symbol"]) for look in map(marked, range(36))}) == 36
+    go = pytest.importorskip("plotly.graph_objects")
+    figure = go.Figure([go.Scatter(x=[0, 1], y=[0, i], line=marked(i)["line"], name=f"run {i}") for i in range(60)])
+    lines = re.findall(r'<path d="M[^Z"]*" fill="none" stroke="(#\w+)" stroke-width="2.25" (.*?)/>', to_svg(
+        figure.to_plotly_json(), "x"
+    ))  # fmt: skip
+    assert len(lines) == len(set(lines)) == 60, "nor in still pictures"
+
+
+def test_bars_of_zero_keep_their_label(runs):
+    figure = figures.comparison(runs, ["waste"])
+    assert list(figure.data[0].text)[1] == "0 ★" and figure.data[0].x[1] == 0
+    assert [e.text for e in texts(bundle(figure)[0]["image/svg+xml"])].count("0 ★") == 2
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    one = fixed_workload([tuple(range(9))], [1], [0.0])
+    return lab.run(one, HashModel(), batching="continuous:4", blocks=20, block_size=8)
+
+
+def test_one_of_a_thing_is_singular(tiny):
+    said = [alt_of(tiny.figure(name))[0] for name in ("timeline", "step_composition", "kv_occupancy", "padding_waste")]
+    said += [alt_of(figures.comparison({"a": tiny}))[0], alt_of(figures.roofline(priced(tiny), PEAKS))[0]]
+    assert said[0].startswith("1 request over") and said[1] == "1 step computes 9 tokens: 9 of prompts."
+    assert said[4].startswith("1 run compared") and "1 step at" in said[5]
+    assert not re.search(r"\b1 (?:requests|runs|tokens|steps|blocks)\b", " ".join(said))
+
+
+def test_blocks_are_counted_while_a_step_runs(tiny):
+    """Nine tokens take two blocks of eight, freed when the only step ends; 7 of 16 slots stay empty."""
+    figure = figures.kv_occupancy(tiny)
+    alt, table = alt_of(figure)
+    assert "of 20 blocks requests use at most 2 during a step and 0 after one; on average 44 %" in alt
+    assert [row["value"] for row in table[:3]] == [20, tiny.peak_blocks, 0] and tiny.peak_blocks == 2
+    assert all(list(trace.x) == [0.0, 0.0109] for trace in figure.data), "a line with one point is not seen"
+
+
+@pytest.fixture(scope="module")
+def refusing():
+    two = fixed_workload([tuple(range(60))] * 2, [4, 4], [0.0, 0.1])
+    return lab.run(two, HashModel(), batching="continuous:4", blocks=2, block_size=8)
+
+
+def test_a_timeline_of_refusals_says_so(refusing):
+    assert list(refusing.refused) == [0, 1] and not len(refusing.trace)
+    figure = figures.timeline(refusing)
+    alt, _ = alt_of(figure)
+    assert "2 of 2 requests refused: request 0 needs 8 blocks, the most this engine can give is 2" in alt
+    assert "–" not in alt and "Half" not in alt and "2 of 2 refused" in figure.layout.title.text
+    (crosses,) = [trace for trace in figure.data if trace.name == "refused"]
+    assert (list(crosses.x), list(crosses.y)) == ([0.0, 0.1], [0, 1]) and "needs 8 blocks" in crosses.hovertext[1]
+    picture = bundle(figure)[0]["image/svg+xml"]
+    check_inside(picture)
+    assert "refused: request 0 needs 8 blocks" in " ".join(e.text for e in texts(picture))
+    axis, *reason = [
+        float(e.get("y")) for e in texts(picture) if e.text.startswith("time (s") or e.get("font-size") == "11"
+    ]
+    assert len(reason) == 2 and axis + 12 < reason[0] < reason[1], "the reason stands below the axis, line by line"
+
+
+@pytest.mark.parametrize("name", ["timeline", "step_composition", "kv_occupancy", "padding_waste", "latency_cdf"])
+def test_runs_without_steps_have_a_row_and_a_sentence(refusing, name):
+    for report in (refusing, Report.from_trace(RunTrace())):
+        figure = report.figure(name)
+        alt, table = alt_of(figure)
+        assert table and re.search(r"\b0 ", alt + " 0 " * (name == "timeline" and report is refusing))
+        assert not re.search(r": [.,]|[–:] *\.$", alt), alt
+        check_inside(bundle(figure)[0]["image/svg+xml"])
+
+
+def test_bars_of_waiting_end_where_requests_are_let_in(runs):
+    """The alt text's queueing (Report) and the bars tell the same."""
+    for report in runs.values():
+        figure, waited = figures.timeline(report), {}
+        (queue,) = [trace for trace in figure.data if trace.name == "queue"]
+        for place, long in zip(queue.y, queue.x, strict=True):
+            waited[place] = waited.get(place, 0.0) + long
+        for place, times in enumerate(report.times.values()):
+            assert waited.get(place, 0.0) == pytest.approx(times.admitted - times.arrival, abs=2e-5)
+        middle = percentile(sorted(times.admitted - times.arrival for times in report.times.values()), 0.5)
+        assert report.queueing_s.p50 == pytest.approx(middle)
+
+
+def test_stretches_are_drawn_as_their_single_steps():
+    trace = stretches.drive(stretches.workload(3), True, batching="static:6", blocks=200, block_size=8)
+    assert max(entry.repeat for entry in trace.entries()) > 5
+    common = {"meta": trace.meta, "requests": trace.requests, "late_events": trace.late_events}
+    joined, single = RunTrace(**common), RunTrace(**common)
+    for entry in trace.entries():
+        entry.bytes = 4.0 * entry.repeat
+        joined.append(entry)
+        for step in entry.steps():
+            single.append(step)
+    both = Report.from_trace(joined), Report.from_trace(single)
+    for name in ("step_composition", "kv_occupancy", "padding_waste", "throughput_over_time", "roofline"):
+        one, two = (report.figure(name) for report in both)
+        for left, right in zip(one.data, two.data, strict=True):
+            assert left.name == right.name and list(left.x) == pytest.approx(list(right.x), rel=1e-3), name
+            assert list(left.y) == pytest.approx(list(right.y), rel=1e-3), (name, left.name)
+        assert alt_of(one)[0] == alt_of(two)[0]
+
+
 def texts(picture: str) -> list[ElementTree.Element]:
     return [e for e in ElementTree.fromstring(picture).iter() if e.tag.endswith("text")]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_still_pictures_clip_no_text(every, name):
-    data = bundle(every[name])[0]["image/svg+xml"]
+    check_inside(bundle(every[name])[0]["image/svg+xml"])
+
+
+def check_inside(data: str) -> None:
+    """No text of a picture and no bar leaves it."""
     width, height = (float(side) for side in re.search(r'viewBox="0 0 (\d+) (\d+)"', data).groups())
+    for box in re.findall(r'<rect x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"', data):
+        left, top, wide, high = map(float, box)
+        assert left >= 0 and top >= 0 and left + wide <= width and top + high <= height, box
     for element in texts(data):
         x, y, size = float(element.get("x")), float(element.get("y")), 6.0 * len(element.text or "")
         assert 0 < y < height, element.text

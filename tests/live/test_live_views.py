@@ -133,13 +133,15 @@ def test_the_widget_answers_questions_about_the_past(monkeypatch):
     widget, said = session.dashboard(), []
     monkeypatch.setattr(widget, "send", said.append)
     widget._hear(widget, {"command": "past", "lane": 0, "index": 3, "id": 1}, [])
-    assert "IndexError" in session.news.said and not said  # nothing has begun: said in the view, no exception
+    widget._hear(widget, {"command": "why", "lane": 0, "request": 3, "id": 1}, [])
+    assert session.news.said == "" and not said  # nothing has begun: a question that comes too early has no answer
     session.start()
     assert session.wait(30)
     session.stop()
     said.clear()
     widget._hear(widget, {"command": "past", "lane": 1, "index": 3, "id": 2}, [])
     widget._hear(widget, {"command": "why", "lane": 1, "request": 5, "id": 3}, [])
+    widget._hear(widget, {"command": "why", "lane": 1, "request": 999, "id": 4}, [])
     past, why = said
     assert (past["kind"], past["lane"], past["index"], past["run"]) == ("past", 1, 3, 1)
     assert {step["index"] for step in past["steps"]} >= {2, 3, 4} and past["blocks"]["step"] <= 3

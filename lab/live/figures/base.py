@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from lab.live import style
 from lab.live.legend import entries, rows_of
+from lab.live.names import labels
 from lab.metrics import Report
 from lab.running import Comparison
 
@@ -16,6 +17,7 @@ Runs = Comparison | Mapping[str, Report] | Report
 Table = Sequence[Mapping[str, Any]]
 SYMBOLS = ("circle", "diamond", "square", "cross", "triangle-up", "x")
 TITLE_PX, LEGEND_PX, HEAD_PX = 34, 21, 18  # heights of a line of title, legend, titles of panels
+AT_THE_EDGE = {"title_x": 0.012, "title_xref": "container"}  # a title above long labels starts with them
 WIDTH_PX = 760  # narrowest page for which room is left; on wider ones the legend needs fewer lines
 
 
@@ -47,6 +49,7 @@ def finish(figure: go.Figure, title: str, alt: str, table: Table, height: int = 
     """
     figure.update_layout(template=template(), title=title, height=height, **layout)
     figure.update_layout(meta={"alt": alt, "table": [dict(row) for row in table]})
+    figure.update_annotations(font_size=13, selector={"font": {"size": 16}})  # titles of panels, too large by default
     return arrange(figure, grow=True)
 
 
@@ -80,7 +83,7 @@ def reports_of(runs: Runs) -> dict[str, Report]:
     """Reports by name, whatever they come in."""
     if isinstance(runs, Report):
         return {runs.axes.get("batching", "run"): runs}
-    return dict(getattr(runs, "reports", runs))
+    return {str(name): report for name, report in getattr(runs, "reports", runs).items()}
 
 
 def clock_of(reports: Iterable[Report]) -> str:
@@ -88,15 +91,26 @@ def clock_of(reports: Iterable[Report]) -> str:
     return ", ".join(sorted({style.clock_name(report.measured) for report in reports}))
 
 
+def names_down(figure: go.Figure, names: Sequence[str]) -> None:
+    """Policies down the vertical axis, the first on top, bars at 0, 1, …; long names are cut in the middle."""
+    ticks = {"tickvals": list(range(len(names))), "ticktext": labels(names)}
+    figure.update_yaxes(range=[max(1, len(names)) - 0.5, -0.5], showgrid=False, **ticks)
+
+
+def nothing(figure: go.Figure, text: str) -> None:
+    """Say in an empty picture why it is empty."""
+    figure.add_annotation(text=text, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
+
+
 def line(index: int, width: float = 2.25) -> dict[str, Any]:
     """How the index-th policy of a comparison is drawn."""
-    dash = style.POLICY_DASHES[(index + 2 * (index // len(style.POLICY_COLORS))) % len(style.POLICY_DASHES)]
-    return {"color": style.policy_color(index), "width": width, "dash": dash}
+    return {"color": style.policy_color(index), "width": width, "dash": style.policy_dash(index)}
 
 
 def marked(index: int) -> dict[str, Any]:
     """Line and markers of the index-th policy: its colour is never the only sign."""
-    symbol = {"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 9, "color": style.policy_color(index)}
+    again = index // len(style.POLICY_COLORS)  # how often its colour has been taken
+    symbol = {"symbol": SYMBOLS[(index + again) % len(SYMBOLS)], "size": 9, "color": style.policy_color(index)}
     return {"mode": "lines+markers", "line": line(index), "marker": symbol}
 
 

@@ -9,7 +9,9 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from lab.live import style
-from lab.live.figures.base import finish, kind_marker
+from lab.live.figures.base import finish, kind_marker, nothing
+from lab.live.figures.walk import is_decode, kinds_of
+from lab.live.names import counted, literal
 from lab.metrics import Report
 
 NAMES = ("prefill", "decode", "padding", "wasted")
@@ -21,7 +23,8 @@ def step_composition(report: Report, title: str | None = None, unit: str = "toke
     More steps than `bars` are averaged in groups.
     """
     count = step_rows if unit == "rows" else step_tokens
-    steps = [count(step, report) for step in report.trace]
+    kinds = (kind for entry in report.trace.entries() for kind in kinds_of(entry))
+    steps = [parts for step, times in kinds for parts in [count(step, report)] * times]
     group = max(1, -(-len(steps) // bars))
     firsts = list(range(0, len(steps), group))
     sums = {name: sum(row[place] for row in steps) for place, name in enumerate(NAMES)}
@@ -30,8 +33,9 @@ def step_composition(report: Report, title: str | None = None, unit: str = "toke
         means = [_mean([row[place] for row in steps[i : i + group]]) for i in firsts]
         kind = style.KIND[name]
         if any(means):
+            one = unit.removesuffix("s")
             words = [
-                f"{_steps(i, group, len(steps))}: {mean:.4g} {unit} {WORDS[name]}"
+                f"{_steps(i, group, len(steps))}: {mean:.4g} {one if mean == 1 else unit} {WORDS[name]}"
                 for i, mean in zip(firsts, means, strict=True)
             ]
             figure.add_bar(
@@ -46,17 +50,10 @@ def step_composition(report: Report, title: str | None = None, unit: str = "toke
     per = f"{unit} per step" if group <= 1 else f"{unit} per step (mean of {group} steps)"
     figure.update_xaxes(title="step")
     figure.update_yaxes(title=per, rangemode="tozero")
-    total = sum(sums.values())
-    table = [
-        {"what": style.KIND[name].label, unit: value, "per step": value / len(steps), "share (%)": 100 * value / total}
-        for name, value in sums.items()
-        if value
-    ]
-    parts = ", ".join(
-        f"{row[unit]} {WORDS[name]}" for name, row in zip([n for n in NAMES if sums[n]], table, strict=True)
-    )
-    alt = f"{len(steps)} steps compute {total} {unit}: {parts}."
-    name = report.axes.get("batching", "")
+    table, alt = _summary(sums, len(steps), unit)
+    if not any(sums.values()):
+        nothing(figure, "nothing was computed")
+    name = literal(report.axes.get("batching", "run"))
     return finish(figure, title or f"{name}: what each step computes", alt, table, barmode="stack", bargap=0)
 
 
@@ -68,6 +65,21 @@ WORDS = {
     "padding": "of padding, thrown away",
     "wasted": "for requests that had ended",
 }
+
+
+def _summary(sums: dict[str, int], steps: int, unit: str) -> tuple[list[dict[str, Any]], str]:
+    total = sum(sums.values())
+    if not total:
+        table = [{"what": "nothing was computed", unit: 0, "per step": None, "share (%)": None}]
+        return table, f"Nothing was computed: the run has {counted(steps, 'step')}."
+    table = [
+        {"what": style.KIND[name].label, unit: value, "per step": value / steps, "share (%)": 100 * value / total}
+        for name, value in sums.items()
+        if value
+    ]
+    parts = ", ".join(f"{value} {WORDS[name]}" for name, value in sums.items() if value)
+    computes = f"{counted(steps, 'step')} compute{'s' if steps == 1 else ''}"
+    return table, f"{computes} {counted(total, unit.removesuffix('s'))}: {parts}."
 
 
 def _steps(first: int, group: int, steps: int) -> str:
@@ -83,7 +95,7 @@ def step_tokens(step: Any, report: Report) -> tuple[int, int, int, int]:
             wasted += row.padding
             continue
         padding += row.padding
-        if row.num_tokens == 1 and row.start >= report.trace.requests[row.request].num_prompt:
+        if is_decode(row, report.trace):
             decode += 1
         else:
             prefill += row.num_tokens
@@ -93,9 +105,7 @@ def step_tokens(step: Any, report: Report) -> tuple[int, int, int, int]:
 def step_rows(step: Any, report: Report) -> tuple[int, int, int, int]:
     """(prompt, output, 0, finished) rows of a step."""
     prompts = sum(row.num_tokens > 0 for row in step.rows)
-    decodes = sum(
-        row.num_tokens == 1 and row.start >= report.trace.requests[row.request].num_prompt for row in step.rows
-    )
+    decodes = sum(is_decode(row, report.trace) for row in step.rows)
     return prompts - decodes, decodes, 0, step.carried
 
 

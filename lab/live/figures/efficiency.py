@@ -11,6 +11,7 @@ from lab.errors import BadPolicy
 from lab.live import style
 from lab.live.figures.base import clock_of, finish
 from lab.live.figures.roofline import peaks_of
+from lab.live.names import literal
 from lab.metrics import Report
 from lab.peaks import Peaks
 
@@ -57,7 +58,7 @@ def efficiency(report: Report, peaks: Peaks | None = None, title: str | None = N
     figure.update_yaxes(title="share (%)", rangemode="tozero")
     numbers = ", ".join(f"{row['series']} {row['mean (%)']:.1f} %" for row in table)
     alt = f"Shares over time, means over the whole run ({clock}): {numbers}. Peaks: {peaks.source}."
-    name = report.axes.get("batching", "run")
+    name = literal(report.axes.get("batching", "run"))
     return finish(figure, title or f"{name}: how well is the machine used? ({clock})", alt, table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -9,6 +10,8 @@ from plotly.subplots import make_subplots
 
 from lab.live import style
 from lab.live.figures.base import clock_of, finish, groups
+from lab.live.figures.walk import Level, levels
+from lab.live.names import counted, literal
 from lab.metrics import Report
 
 #: (counter, label, colour) from the bottom up
@@ -24,10 +27,13 @@ def kv_occupancy(report: Report, title: str | None = None) -> go.Figure:
 
     Of a long run every point is the fullest moment of several steps.
     """
-    steps = [_fullest(report, group) for group in groups(len(report.trace))]
-    total = steps[0].used + steps[0].cached + steps[0].free if steps else 0
+    every = list(levels(report.trace))
+    steps = [max(every[group.start : group.stop], key=lambda step: step.used) for group in groups(len(every))]
+    total = steps[0].used + steps[0].cached + steps[0].free if steps else report.trace.meta.get("num_blocks", 0)
     figure = make_subplots(2, 1, shared_xaxes=True, row_heights=[0.72, 0.28], vertical_spacing=0.07)
     ends = [round(step.end, 5) for step in steps]
+    if len(steps) == 1:  # an area needs two points: the step's beginning and its end
+        steps, ends = steps * 2, [round(report.trace[0].start, 5), *ends]
     heights = [0] * len(steps)
     peak = max((step.used + step.cached for step in steps), default=0)
     roof = total if 8 * peak > total else 2 * peak or total  # a pool that is nearly empty is shown in part
@@ -57,16 +63,14 @@ def kv_occupancy(report: Report, title: str | None = None) -> go.Figure:
     blocks = "blocks" if roof == total else f"blocks (of {total:,})"
     figure.update_yaxes(title=blocks, range=[0, 1.04 * (roof or 1)], row=1, col=1)
     figure.update_yaxes(title="empty (%)", range=[0, 105], tickvals=[0, 50, 100], row=2, col=1)
-    table, alt = _summary(report, steps, total, clock)
+    table, alt = _summary(report, every, total, clock)
     name = report.axes.get("memory", "")
-    return finish(figure, title or f"Who holds the KV blocks? ({name})", alt, table, 420, hovermode="x unified")
+    return finish(
+        figure, title or f"Who holds the KV blocks? ({literal(name)})", alt, table, 420, hovermode="x unified"
+    )
 
 
-def _fullest(report: Report, group: range) -> Any:
-    return max((report.trace[index] for index in group), key=lambda step: step.used)
-
-
-def _waste(figure: go.Figure, steps: list[Any], ends: list[float]) -> None:
+def _waste(figure: go.Figure, steps: Sequence[Level], ends: list[float]) -> None:
     shares = [100 * (1 - step.resident / step.slots) if step.slots else None for step in steps]
     figure.add_scatter(
         x=ends,
@@ -80,18 +84,22 @@ def _waste(figure: go.Figure, steps: list[Any], ends: list[float]) -> None:
     )
 
 
-def _summary(report: Report, steps: list[Any], total: int, clock: str) -> tuple[list[dict[str, Any]], str]:
-    most = max((step.used for step in steps), default=0)
+def _summary(report: Report, steps: Sequence[Level], total: int, clock: str) -> tuple[list[dict[str, Any]], str]:
+    after = max((step.used for step in steps), default=0)
     cached = max((step.cached for step in steps), default=0)
     waste = None if report.kv_waste is None else 100 * report.kv_waste
     rows = [
         {"what": "blocks in the pool", "value": total},
-        {"what": "most used at once (after a step)", "value": most},
+        {"what": "most used at once (during a step)", "value": report.peak_blocks},
+        {"what": "most used after a step", "value": after},
         {"what": "most held only by the prefix cache", "value": cached},
         {"what": "empty slots in used blocks, mean over steps (%)", "value": waste},
         {"what": "preemptions", "value": report.preemptions},
     ]
-    alt = f"Blocks of the KV pool over time ({clock}): of {total} at most {most} are used by requests"
-    alt += f" and at most {cached} held only by the prefix cache" if cached else ""
+    if not steps:
+        return rows, f"Blocks of the KV pool over time ({clock}): the run has 0 steps, so there is nothing to show."
+    alt = f"Blocks of the KV pool over time ({clock}): of {counted(total, 'block')} requests use at most "
+    alt += f"{report.peak_blocks} during a step and {after} after one"
+    alt += f", and the prefix cache alone holds at most {cached}" if cached else ""
     alt += "." if waste is None else f"; on average {waste:.0f} % of the slots in used blocks hold no token."
     return rows, alt

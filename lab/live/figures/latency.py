@@ -10,6 +10,7 @@ from plotly.subplots import make_subplots
 
 from lab.live import style
 from lab.live.figures.base import Runs, clock_of, finish, line, reports_of, said
+from lab.live.names import IN_LEGEND, labels, spelled
 from lab.metrics import Report, percentile
 
 LATENCIES: dict[str, tuple[str, Any]] = {
@@ -51,11 +52,12 @@ def _draw(reports: dict[str, Report], metrics: Sequence[str], slos: Mapping[str,
     heads = [f"{LATENCIES[m][0]} (s, {clock})" for m in metrics] if many else None
     figure = make_subplots(rows, columns, subplot_titles=heads, vertical_spacing=0.19, horizontal_spacing=0.09)
     table: list[dict[str, Any]] = []
+    short = labels(reports, IN_LEGEND)
     for place, metric in enumerate(metrics):
         cell = {"row": place // columns + 1, "col": place % columns + 1}
         for index, (name, report) in enumerate(reports.items()):
             values = values_of(report, metric)
-            _curve(figure, metric, name, values, index, place == 0, cell)
+            _curve(figure, metric, (name, short[index]), values, index, place == 0, cell)
             table.append(_row(name, metric, values, slos[metric]))
         if slos[metric] is not None:
             figure.add_vline(x=slos[metric], line={"color": style.INK, "dash": "dash", "width": 1.5}, **cell)
@@ -78,7 +80,7 @@ def _slo_note(figure: go.Figure, slo: float, longest: float, cell: dict[str, int
 
 
 def _curve(
-    figure: go.Figure, metric: str, name: str, values: list[float], index: int, first: bool, cell: dict[str, int]
+    figure: go.Figure, metric: str, names: tuple[str, str], values: list[float], index: int, first: bool, cell: dict
 ) -> None:
     what = "gaps" if metric == "itl" else "requests"
     kept = _thin(len(values))
@@ -86,11 +88,11 @@ def _curve(
         x=[values[0] if values else 0.0, *(values[i] for i in kept)],
         y=[0.0, *(100 * (i + 1) / len(values) for i in kept)],
         mode="lines",
-        name=name,
-        legendgroup=name,
+        name=names[1],
+        legendgroup=names[1],
         showlegend=first,
         line={"shape": "hv", **line(index)},
-        hovertemplate=f"{name}: %{{y:.0f}} % of {what}<br>took %{{x:.3g}} s or less<extra></extra>",
+        hovertemplate=f"{spelled(names[0])}<br>%{{y:.0f}} % of {what}<br>took %{{x:.3g}} s or less<extra></extra>",
         **cell,
     )
 
@@ -115,6 +117,10 @@ def _sentences(table: list[dict[str, Any]], metrics: Sequence[str]) -> str:
     parts = []
     for place, metric in enumerate(metrics):
         rows = table[place * count : (place + 1) * count]
-        numbers = ", ".join(f"{row['run']} {said(row['p50 (s)'])} and {said(row['p95 (s)'], 's')}" for row in rows)
+        numbers = ", ".join(f"{row['run']} {_two(row)}" for row in rows)
         parts.append(f"{LATENCIES[metric][0].capitalize()}, median and p95: {numbers}.")
     return " ".join(parts)
+
+
+def _two(row: dict[str, Any]) -> str:
+    return f"{said(row['p50 (s)'])} and {said(row['p95 (s)'], 's')}" if row["values"] else "has 0 values"

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from lab.errors import BadPolicy
 from lab.live import style
 from lab.live.figures.base import finish, marked, said, value_of
+from lab.live.names import IN_LEGEND, counted, labels, literal, spelled
 
 Sweep = Mapping[Any, Any]
 LATENCY = {"ttft_s": "time to first token", "tpot_s": "time per output token", "itl_s": "inter-token latency"}
@@ -27,17 +28,19 @@ def frontier(
     """
     lines = by_policy(sweep)
     label, quantile = _latency(latency)
+    short = labels(lines, IN_LEGEND)
     figure, table = go.Figure(), []
     for index, (name, points) in enumerate(lines.items()):
         xs = [value_of(report, "output_tokens_per_s") for _, report in points]
         ys = [value_of(report, latency) for _, report in points]
         words = [
-            f"{name} at {place:g} {load}<br>{said(x)} output tokens/s<br>{label}, {quantile}: {said(y, 's')}"
+            f"{spelled(name)}<br>at {place:g} {literal(load)}: {said(x)} output tokens/s<br>"
+            f"{label}, {quantile}: {said(y, 's')}"
             for (place, _), x, y in zip(points, xs, ys, strict=True)
         ]
         ends = [f"{place:g}" if i in (0, len(points) - 1) else "" for i, (place, _) in enumerate(points)]
         look = marked(index) | {"mode": "lines+markers+text", "text": ends, "textposition": "top center"}
-        figure.add_scatter(x=xs, y=ys, name=name, hovertext=words, hoverinfo="text", **look)
+        figure.add_scatter(x=xs, y=ys, name=short[index], hovertext=words, hoverinfo="text", **look)
         table += [
             {"run": name, load: place, "output tokens/s": x, f"{label}, {quantile} (s)": y}
             for (place, _), x, y in zip(points, xs, ys, strict=True)
@@ -50,9 +53,9 @@ def frontier(
         for name, points in lines.items()
     }
     loads = len(table) // len(lines)
-    alt = f"{label.capitalize()} ({quantile}) over throughput at {loads} loads ({clock}). "
+    alt = f"{label.capitalize()} ({quantile}) over throughput at {counted(loads, 'load')} ({clock}). "
     alt += "Most output tokens per second: " + ", ".join(f"{name} {said(value)}" for name, value in best.items()) + "."
-    return finish(figure, title or f"What throughput costs in latency (numbers: {load})", alt, table, 380)
+    return finish(figure, title or f"What throughput costs in latency (numbers: {literal(load)})", alt, table, 380)
 
 
 def goodput(sweep: Sweep, title: str | None = None, load: str = "requests/s") -> go.Figure:
@@ -65,6 +68,7 @@ def goodput(sweep: Sweep, title: str | None = None, load: str = "requests/s") ->
     if missing:
         raise BadPolicy(f"{', '.join(missing)}: no goodput without an SLO; run with slo=dict(ttft=1.0, tpot=0.2), say")
     figure, table = go.Figure(), []
+    short = labels(lines, IN_LEGEND)
     places = sorted({place for points in lines.values() for place, _ in points})
     if load == "requests/s":
         dash = {"color": style.INK, "width": 1.5, "dash": "dash"}
@@ -74,17 +78,18 @@ def goodput(sweep: Sweep, title: str | None = None, load: str = "requests/s") ->
         ys = [value_of(report, "goodput_rps") for _, report in points]
         shares = [_share(report) for _, report in points]
         words = [
-            f"{name} at {place:g} {load}<br>{said(y)} requests/s met every limit<br>{share:.0f} % of those that arrived"
+            f"{spelled(name)}<br>at {place:g} {literal(load)}: {said(y)} requests/s met every limit<br>"
+            f"{share:.0f} % of those that arrived"
             for (place, _), y, share in zip(points, ys, shares, strict=True)
         ]
         xs = [place for place, _ in points]
-        figure.add_scatter(x=xs, y=ys, name=name, hovertext=words, hoverinfo="text", **marked(index))
+        figure.add_scatter(x=xs, y=ys, name=short[index], hovertext=words, hoverinfo="text", **marked(index))
         table += [
             {"run": name, load: x, "goodput (requests/s)": y, "in time (%)": share}
             for x, y, share in zip(xs, ys, shares, strict=True)
         ]
     clock, slo = _clock(lines), _slo(lines)
-    figure.update_xaxes(title=f"load ({load})", rangemode="tozero")
+    figure.update_xaxes(title=f"load ({literal(load)})", rangemode="tozero")
     figure.update_yaxes(title=f"goodput (requests/s, {clock})", rangemode="tozero")
     most = {name: max(value_of(report, "goodput_rps") for _, report in points) for name, points in lines.items()}
     alt = f"Requests per second that meet {slo} over the load ({clock}). Most: "

@@ -9,6 +9,8 @@ from plotly.subplots import make_subplots
 
 from lab.errors import BadPolicy
 from lab.live.figures.base import Runs, clock_of, finish, line, reports_of, said, tint
+from lab.live.figures.walk import ends_of
+from lab.live.names import IN_LEGEND, labels, literal, spelled
 from lab.metrics import Report
 
 
@@ -19,14 +21,16 @@ def throughput_over_time(runs: Runs, window: float | None = None, title: str | N
     longest = max((report.trace[-1].end for report in reports.values() if len(report.trace)), default=1.0)
     width = window or max(longest / 40, 1e-3)
     table = []
-    for index, (name, report) in enumerate(reports.items()):
+    for index, (name, report, label) in enumerate(
+        zip(reports, reports.values(), labels(reports, IN_LEGEND), strict=True)
+    ):
         times, rates = _rates(report, width, longest)
         ends, waiting = _queue(report)
-        common = {"legendgroup": name, "name": name, "line": line(index) | {"shape": "hv"}, "mode": "lines"}
-        text = f"{name}: %{{y:.4g}} output tokens/s<br>in the {width:.3g} s from %{{x:.2f}} s<extra></extra>"
+        common = {"legendgroup": label, "name": label, "line": line(index) | {"shape": "hv"}, "mode": "lines"}
+        text = f"{spelled(name)}<br>%{{y:.4g}} output tokens/s<br>in the {width:.3g} s from %{{x:.2f}} s<extra></extra>"
         look = {"fill": "tozeroy", "fillcolor": tint(line(index)["color"]), "hovertemplate": text}
         figure.add_scatter(x=times, y=rates, row=1, col=1, **look, **common)
-        text = f"{name}: %{{y}} requests wait after the step that ends at %{{x:.2f}} s<extra></extra>"
+        text = f"{spelled(name)}<br>requests that wait: %{{y}}, after the step that ends at %{{x:.2f}} s<extra></extra>"
         figure.add_scatter(x=ends, y=waiting, showlegend=False, hovertemplate=text, row=2, col=1, **common)
         table.append(
             {
@@ -52,17 +56,23 @@ def throughput_over_time(runs: Runs, window: float | None = None, title: str | N
 def _rates(report: Report, width: float, longest: float) -> tuple[list[float], list[float]]:
     """Beginnings of the windows, and tokens per second in them; the last value is 0, where the run has ended."""
     rates = [0.0] * (int(longest / width) + 2)
-    for step in report.trace:
-        rates[int(step.end / width)] += step.sampled / width
+    for entry in report.trace.entries():
+        sampled = entry.sampled / width
+        for end in ends_of(entry):
+            rates[int(end / width)] += sampled
     return [round(i * width, 6) for i in range(len(rates))], rates
 
 
 def _queue(report: Report) -> tuple[list[float], list[int]]:
     ends, waiting = [], []
-    for step in report.trace:
-        if not waiting or step.waiting != waiting[-1]:
-            ends.append(step.end)
-            waiting.append(step.waiting)
+    for entry in report.trace.entries():
+        steps = [(entry.end, entry.waiting)]
+        if entry.repeat > 1:  # all steps of a stretch but the last leave the same queue
+            steps.insert(0, (entry.stretch.ends[0], entry.stretch.waiting))
+        for end, count in steps:
+            if not waiting or count != waiting[-1]:
+                ends.append(end)
+                waiting.append(count)
     if ends and report.trace[-1].end > ends[-1]:
         ends.append(report.trace[-1].end)
         waiting.append(waiting[-1])
@@ -85,8 +95,8 @@ def utilisation(log: Any, title: str | None = None) -> go.Figure:
     table = []
     for index, (name, (reading, times, values)) in enumerate(series.items()):
         row = [unit for _, unit in panels].index(reading.unit) + 1
-        label = f"{name}: {_short(reading.source)}"
-        text = f"{reading.source}<br>%{{y:.4g}} {reading.unit} at %{{x:.2f}} s<extra>{name}</extra>"
+        label = literal(f"{name}: {_short(reading.source)}")
+        text = f"{spelled(reading.source)}<br>%{{y:.4g}} {reading.unit} at %{{x:.2f}} s<extra>{literal(name)}</extra>"
         figure.add_scatter(
             x=times, y=values, name=label, mode="lines+markers", line=line(index), marker={"size": 5}, row=row, col=1,
             hovertemplate=text,

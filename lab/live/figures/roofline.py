@@ -16,6 +16,8 @@ from plotly.subplots import make_subplots
 from lab.errors import BadPolicy
 from lab.live import style
 from lab.live.figures.base import Runs, clock_of, finish, groups, reports_of
+from lab.live.figures.walk import ends_of, is_decode, kinds_of
+from lab.live.names import counted, labels, literal, spelled
 from lab.metrics import Report, percentile
 from lab.peaks import Peaks, this_machine
 
@@ -26,6 +28,7 @@ KINDS = {
     "mixed": ("both in one step", style.PURPLE, "diamond"),
 }
 MOST_POINTS = 500  # of a kind of step; more are thinned evenly
+HEADS_PX = 640  # all titles of panels side by side
 
 
 class Point(NamedTuple):
@@ -34,7 +37,10 @@ class Point(NamedTuple):
     kind: str
     intensity: float  # FLOP per byte
     rate: float  # FLOP/s
-    step: Any
+    index: int
+    requests: int  # that it computed
+    tokens: int
+    seconds: float
 
 
 def roofline(runs: Runs, peaks: Peaks | None = None, title: str | None = None) -> go.Figure:
@@ -46,8 +52,10 @@ def roofline(runs: Runs, peaks: Peaks | None = None, title: str | None = None) -
     reports = reports_of(runs)
     every = {name: list(points_of(name, report)) for name, report in reports.items()}
     peaks = peaks or next((found for report in reports.values() if (found := peaks_of(report))), None)
-    heads = list(reports) if len(reports) > 1 else None
+    heads = labels(reports, max(8, int(HEADS_PX / len(reports) / 7))) if len(reports) > 1 else None
     figure = make_subplots(1, len(reports), subplot_titles=heads, shared_yaxes=True, horizontal_spacing=0.03)
+    for note, whole in zip(figure.layout.annotations, reports, strict=False):
+        note.hovertext = spelled(whole)
     low, high = _range([point.intensity for points in every.values() for point in points] + _ridge(peaks))
     rates = [point.rate / 1e9 for points in every.values() for point in points]
     bottom, top = _range(rates + ([peaks.flops / 1e9] if peaks else []))
@@ -64,9 +72,13 @@ def roofline(runs: Runs, peaks: Peaks | None = None, title: str | None = None) -
     figure.update_yaxes(type="log", dtick="D2", range=[log10(bottom), log10(top)])
     figure.update_yaxes(title=f"GFLOP/s ({clock_of(reports.values())})", col=1)
     table = [row for name, points in every.items() for row in _rows(name, points, peaks)]
-    name = f" ({next(iter(reports))})" if len(reports) == 1 else ""
+    name = f" ({labels(reports)[0]})" if len(reports) == 1 else ""
     title = title or f"How near are the steps to what the machine can do?{name}"
-    source = f"limits: {peaks.source}" if peaks else "limits unknown: python3 -m lab doctor measures this computer's"
+    source = (
+        f"limits: {literal(peaks.source)}"
+        if peaks
+        else "limits unknown: python3 -m lab doctor measures this computer's"
+    )
     note = {"text": source, "x": 0, "y": 0, "yshift": -58, "xanchor": "left", "yanchor": "top", "font": {"size": 11}}
     figure.add_annotation(xref="paper", yref="paper", showarrow=False, **note)
     return finish(figure, title, _alt(table, peaks), table, 452, margin={"b": 90})
@@ -75,11 +87,18 @@ def roofline(runs: Runs, peaks: Peaks | None = None, title: str | None = None) -
 def points_of(name: str, report: Report) -> Iterator[Point]:
     """Steps that say what they computed and moved. Raises BadPolicy when there is none."""
     found = False
-    for step in report.trace:
-        seconds = step.end - step.start
-        if step.flops > 0 and step.bytes > 0 and seconds > 0:
-            found = True
-            yield Point(_kind(step, report), step.flops / step.bytes, step.flops / seconds, step)
+    for entry in report.trace.entries():
+        if entry.flops <= 0 or entry.bytes <= 0:
+            continue
+        kinds = [kind for step, times in kinds_of(entry) for kind in [_kind(step, report)] * times]
+        requests = len(entry.rows) - entry.carried
+        flops, start = entry.flops / entry.repeat, entry.start
+        for place, end in enumerate(ends_of(entry)):
+            if end > start:
+                found = True
+                numbers = (entry.index + place, requests, entry.computed, end - start)
+                yield Point(kinds[place], entry.flops / entry.bytes, flops / (end - start), *numbers)
+            start = end
     if not found:
         raise BadPolicy(f"{name}: no step says how many FLOP and bytes it took, so none can be drawn on a roofline")
 
@@ -96,7 +115,7 @@ def _kind(step: Any, report: Report) -> str:
     decodes = prompts = 0
     for row in step.rows:
         if row.num_tokens:
-            decode = row.num_tokens == 1 and row.start >= report.trace.requests[row.request].num_prompt
+            decode = is_decode(row, report.trace)
             decodes, prompts = decodes + decode, prompts + (not decode)
     return "mixed" if decodes and prompts else "prefill" if prompts else "decode"
 
@@ -120,7 +139,7 @@ def _roof(figure: go.Figure, peaks: Peaks, ends: tuple[float, float], column: in
         showlegend=column == 1,
         line={"color": style.INK, "width": 2},
         marker={"size": 1, "color": style.INK},
-        hovertext=[f"{text}<br>({peaks.source})" for text in words],
+        hovertext=[f"{text}<br>({spelled(peaks.source)})" for text in words],
         hoverinfo="text",
         row=1,
         col=column,
@@ -146,11 +165,9 @@ def _steps(figure: go.Figure, kind: str, points: list[Point], peaks: Peaks | Non
 
 
 def _words(point: Point, peaks: Peaks | None) -> str:
-    step, rows = point.step, sum(row.num_tokens > 0 for row in point.step.rows)
-    text = f"step {step.index}: {rows} request{'s' if rows > 1 else ''}, {step.computed} tokens"
-    text += (
-        f"<br>{1000 * (step.end - step.start):.3g} ms for {step.flops / 1e9:.3g} GFLOP and {step.bytes / 1e6:,.0f} MB"
-    )
+    flops = point.rate * point.seconds
+    text = f"step {point.index}: {counted(point.requests, 'request')}, {counted(point.tokens, 'token')}<br>"
+    text += f"{1000 * point.seconds:.3g} ms for {flops / 1e9:.3g} GFLOP and {flops / point.intensity / 1e6:,.0f} MB"
     if peaks is None:
         return text
     limit = "memory" if point.intensity < peaks.ridge else "arithmetic"
@@ -187,7 +204,7 @@ def _rows(name: str, points: list[Point], peaks: Peaks | None) -> Iterator[dict[
 def _alt(table: list[dict[str, Any]], peaks: Peaks | None) -> str:
     parts = []
     for row in table:
-        text = f"{row['run']}, {row['steps that compute']}: {row['steps']} steps at "
+        text = f"{row['run']}, {row['steps that compute']}: {counted(row['steps'], 'step')} at "
         text += f"{row['FLOP per byte, median']:.3g} FLOP per byte and {row['GFLOP/s, median']:.3g} GFLOP/s (medians)"
         parts.append(text + (f", {row['of the limit, median (%)']:.0f} % of the limit" if peaks else ""))
     limit = (

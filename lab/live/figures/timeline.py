@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from math import inf
+from textwrap import wrap
 from typing import Any
 
 import plotly.graph_objects as go
 
 from lab.live import style
 from lab.live.feed import Feed
-from lab.live.figures.base import clock_of, finish, kind_marker, said
+from lab.live.figures.base import clock_of, finish, kind_marker, nothing, said
+from lab.live.names import LINE, counted, literal, short
 from lab.metrics import Report
 
 MANY = 10**9
@@ -41,17 +43,55 @@ def timeline(report: Report, title: str | None = None, requests: int = 64) -> go
         hovertext=[_first_words(row) for *_, row in first],
         hoverinfo="text",
     )
+    refused = _refusals(figure, report, rows)
+    if not rows:
+        nothing(figure, "no request arrived")
     clock = clock_of([report])
     ids = [str(row.info.id) for row in rows]
     step = max(1, len(rows) // 20)
     figure.update_xaxes(title=f"time (s, {clock})", rangemode="tozero")
-    figure.update_yaxes(title="request", autorange="reversed", showgrid=False)
+    figure.update_yaxes(title="request", range=[max(1, len(rows)) - 0.5, -0.5], showgrid=False)
     figure.update_yaxes(tickvals=list(range(0, len(rows), step)), ticktext=ids[::step])
-    name = report.axes.get("batching", "")
-    table = [_row(report, row) for row in rows]
-    height = 110 + max(160, 13 * len(rows))
-    title = title or f"{name}: requests over time ({clock})"
-    return finish(figure, title, _alt(report, len(rows)), table, height, barmode="overlay", bargap=0)
+    name = literal(report.axes.get("batching", "run"))
+    table = [_row(report, row) for row in rows] or [{"request": "none arrived"}]
+    below = 14 * len(refused) + 26 if refused else 0
+    some = f", {len(report.refused)} of {report.requests} refused" if refused else ""
+    title = title or f"{name}: requests over time ({clock}{some})"
+    height = 110 + max(160, 13 * len(rows)) + below
+    layout = {"barmode": "overlay", "bargap": 0} | ({"margin": {"b": 58 + below}} if refused else {})
+    return finish(figure, title, _alt(report, len(rows)), table, height, **layout)
+
+
+def _refusals(figure: go.Figure, report: Report, rows: list[Any]) -> list[str]:
+    """Mark refused requests where they arrived, and say below the plot why; returns the lines, none without any."""
+    some = [(place, row) for place, row in enumerate(rows) if row.info.id in report.refused]
+    if some:
+        words = [f"request {row.info.id}: refused" + _because(report.refused[row.info.id]) for _, row in some]
+        figure.add_scatter(
+            x=[row.info.arrival_time for _, row in some],
+            y=[place for place, _ in some],
+            mode="markers",
+            name="refused",
+            cliponaxis=False,
+            marker={"color": style.VERMILLION, "size": 9, "symbol": "x"},
+            hovertext=["<br>".join(map(literal, wrap(text, LINE))) for text in words],
+            hoverinfo="text",
+        )
+    lines = list(map(literal, wrap(_refused(report), 110))) if report.refused else []
+    if lines:
+        note = {"x": 0, "y": 0, "yshift": -52, "xanchor": "left", "yanchor": "top", "align": "left"}
+        text = "<br>".join(lines)
+        figure.add_annotation(text=text, xref="paper", yref="paper", showarrow=False, font={"size": 11}, **note)
+    return lines
+
+
+def _refused(report: Report) -> str:
+    first = short(next(iter(report.refused.values())), 300)
+    return f"{len(report.refused)} of {counted(report.requests, 'request')} refused" + _because(first)
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
 
 
 def replay(report: Report, until: float = inf) -> Feed:
@@ -101,7 +141,7 @@ def _add_bar(traces: dict[str, dict[str, list]], place: int, row: Any, bar: Any)
         tokens = bar.padding if name == "padding" else bar.real
         text = f"request {row.info.id}: {WORDS.get(name, style.KIND[name].label)}"
         text += f"<br>{bar.start:.2f}–{bar.end:.2f} s ({bar.end - bar.start:.3g} s)"
-        text += f", {tokens} token{'s' if tokens > 1 else ''}" if tokens else ""
+        text += f", {counted(tokens, 'token')}" if tokens else ""
         values = (round(bar.end - bar.start, 5), place, round(bar.start, 5), round(width, 3), round(offset, 3), text)
         for column, value in zip(columns, values, strict=True):
             columns[column].append(value)
@@ -120,11 +160,19 @@ def _row(report: Report, row: Any) -> dict[str, Any]:
 
 
 def _alt(report: Report, shown: int) -> str:
-    every = "" if shown == report.requests else f" of {report.requests}"
-    end = report.trace[-1].end if len(report.trace) else 0.0
-    waste = f" {report.padded_tokens} computed positions are padding or belong to finished requests."
-    return (
-        f"{shown}{every} requests over {end:.2f} s. Half of them wait {said(report.queueing_s.p50, 's')} or longer "
-        f"to be let in; the median first token comes after {said(report.ttft_s.p50, 's')}."
-        f"{waste if report.padded_tokens else ''}"
-    )
+    if not report.requests:
+        return "The run has 0 requests: there is nothing to show."
+    every = counted(shown, "request") if shown == report.requests else f"{shown} of {report.requests} requests"
+    steps = len(report.trace)
+    parts = [f"{every} over {report.trace[-1].end:.2f} s." if steps else f"{every} in a run of 0 steps."]
+    if report.refused:
+        parts.append(_refused(report).rstrip(".") + ".")
+    if report.queueing_s.p50 is not None:
+        those = "them" if report.finished == report.requests else f"the {report.finished} that finished"
+        text = f"Half of {those} wait {said(report.queueing_s.p50, 's')} or longer to be let in; "
+        parts.append(text + f"the median first token comes after {said(report.ttft_s.p50, 's')}.")
+    if report.padded_tokens:
+        wasted = counted(report.padded_tokens, "computed position")
+        one = report.padded_tokens == 1
+        parts.append(f"{wasted} {'is' if one else 'are'} padding or belong{'s' if one else ''} to finished requests.")
+    return " ".join(parts)

@@ -7,8 +7,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 from lab.live import style
-from lab.live.figures.base import Runs, finish, kind_marker, reports_of
+from lab.live.figures.base import AT_THE_EDGE, Runs, finish, kind_marker, names_down, reports_of
 from lab.live.figures.composition import step_tokens
+from lab.live.names import counted, spelled
 from lab.metrics import Report
 
 AGAIN = ("computed again after a preemption", {"color": style.YELLOW, "line": {"width": 0}})
@@ -30,26 +31,28 @@ def padding_waste(runs: Runs, title: str | None = None) -> go.Figure:
         if not any(shares):
             continue
         words = [
-            f"{name}: {parts[label]:,} of {sum(parts.values()):,} computed positions<br>{label} ({share:.1f} %)"
+            f"{spelled(name)}<br>{parts[label]:,} of {counted(sum(parts.values()), 'computed position')}<br>"
+            f"{label} ({share:.1f} %)"
             for (name, parts), share in zip(counts.items(), shares, strict=True)
         ]
         look = {"name": label, "marker": marker, "hovertext": words, "hoverinfo": "text"}
-        figure.add_bar(orientation="h", y=list(counts), x=shares, **look)
+        figure.add_bar(orientation="h", y=list(range(len(counts))), x=shares, **look)
     figure.update_xaxes(title="share of all computed positions (%, counted)", range=[0, 100])
-    figure.update_yaxes(autorange="reversed", showgrid=False)
+    names_down(figure, list(counts))
     table = [_row(name, parts) for name, parts in counts.items()]
     alt = "Share of computed positions that was of use: "
-    alt += ", ".join(f"{row['run']} {row['useful (%)']:.0f} %" for row in table) + "."
+    alt += ", ".join(f"{row['run']} {_share(row)}" for row in table) + "."
     height = 110 + 40 * len(counts)
-    return finish(figure, title or "How much of the work was needed?", alt, table, height, barmode="stack", bargap=0.35)
+    title, layout = title or "How much of the work was needed?", {"barmode": "stack", "bargap": 0.35, **AT_THE_EDGE}
+    return finish(figure, title, alt, table, height, **layout)
 
 
 def _counts(report: Report) -> dict[str, int]:
     """Positions by what became of them. Identity: their sum is computed_tokens + padded_tokens."""
     padding = wasted = 0
-    for step in report.trace:
-        _, _, pad, carried = step_tokens(step, report)
-        padding, wasted = padding + pad, wasted + carried
+    for entry in report.trace.entries():
+        _, _, pad, carried = step_tokens(entry, report)
+        padding, wasted = padding + pad * entry.repeat, wasted + carried * entry.repeat
     return {
         "useful": report.computed_tokens - report.recomputed_tokens,
         style.KIND["padding"].label: padding,
@@ -60,4 +63,9 @@ def _counts(report: Report) -> dict[str, int]:
 
 def _row(name: str, parts: dict[str, int]) -> dict[str, Any]:
     total = sum(parts.values())
-    return {"run": name, **parts, "all": total, "useful (%)": 100 * parts["useful"] / max(1, total)}
+    return {"run": name, **parts, "all": total, "useful (%)": 100 * parts["useful"] / total if total else None}
+
+
+def _share(row: dict[str, Any]) -> str:
+    share = row["useful (%)"]
+    return "0 positions computed" if share is None else f"{share:.0f} %"
