@@ -108,10 +108,10 @@ def wire(holding: Holding, known: dict[int, tuple] | None = None) -> dict[str, A
     return head | {"counts": holding.counts(), "held": held, "cached": [*holding.cached]}
 
 
-def cells(holding: Holding) -> dict[str, Any]:
-    """{"per", "cells"}: for every `per` neighbouring blocks [repeat, own, shared, cached, a request], equal
-    neighbours joined. The request is the one with most blocks among them, -1 where none holds any."""
-    per = -(-holding.num_blocks // MAX_CELLS)
+def cells(holding: Holding, most: int = MAX_CELLS) -> dict[str, Any]:
+    """{"per", "cells"}, at most `most` of these: for every `per` neighbouring blocks [repeat, own, shared, cached,
+    a request], equal neighbours joined. The request is the one with most blocks among them, -1 where none holds any."""
+    per = -(-holding.num_blocks // most)
     sums: dict[int, list[Any]] = {}
     for block, requests in holding.holders().items():
         cell = sums.setdefault(block // per, [0, 0, 0, {}])

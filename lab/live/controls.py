@@ -8,6 +8,7 @@ from typing import Any
 
 from lab.errors import BadPolicy, BadWorkload
 from lab.live.lane import limit_of
+from lab.live.pace import checked_speed
 from lab.numbers import real, whole
 from lab.workload import Workload
 
@@ -74,9 +75,7 @@ class Controls:
         elif name == "speed":
             if self.speed is None:
                 raise BadPolicy("a measured run passes in real time; only the virtual clock has a speed")
-            number = float(value)
-            if not number > 0:
-                raise BadPolicy(f"speed is {value}; it must be above 0")
+            number = checked_speed(value)
         else:
             raise BadPolicy(f"{name} is not a live setting; there are load, rate, pace, max_batch, speed and the axes")
         return number

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import anywidget
 import traitlets
 
-from lab.live import past, style
+from lab.live import kept, past, style
+from lab.live.asked import policy_of
 from lab.live.lane import Lane, limit_of
 from lab.live.news import spec_of
-from lab.live.worker import policy_of
 
 if TYPE_CHECKING:
     from lab.live.session import Session
@@ -43,13 +43,21 @@ class Dashboard(anywidget.AnyWidget):
 
     def __init__(self, session: Session):
         super().__init__(config=page_config(session), uid=f"{os.getpid()}-{next(_serial)}")
-        self.session = session
+        self.session, self._kept = session, kept.Kept(session)
         self._acks: list[tuple[int, int]] = []  # (command number of the session, of the page)
         session.news.listeners.add(self)
         self.on_msg(self._hear)
 
     def __repr__(self) -> str:
         return f"<live dashboard: {', '.join(self.session.runs)}; needs a running notebook, the picture below stays>"
+
+    def _ipython_display_(self) -> None:
+        """The widget, and below it the picture that stays in a saved notebook."""
+        from IPython.display import display
+
+        data, metadata = self._repr_mimebundle_()
+        display(data, metadata=metadata, raw=True)
+        self._kept.display()
 
     def update(self, message: dict[str, Any]) -> None:
         """Pass on what is new."""
@@ -58,6 +66,10 @@ class Dashboard(anywidget.AnyWidget):
             self._acks = [entry for entry in self._acks if entry[1] not in done]
             message = message | {"acks": done}
         self.send(message)
+        try:
+            self._kept.update(message)
+        except Exception as error:  # the live view is worth more than its twin
+            self.session.news.say(f"The picture could not be kept: {type(error).__name__}: {error}")
 
     def _hear(self, _: Any, content: dict[str, Any], __: Any) -> None:
         """A click or a slider, on whatever thread the kernel chose: set flags and return."""
@@ -70,10 +82,13 @@ class Dashboard(anywidget.AnyWidget):
                 self._acks.append((number, content["id"]))
                 self.send({"kind": "accepted", "id": content["id"]})
             elif command == "past":
-                self._answer(content, past.look(self._lane(content), content["index"], content.get("around", False)))
+                lane = self._lane(content)
+                self._answer(content, lane and past.look(lane, content["index"], content.get("around", False)))
             elif command == "why":
-                session.news.speech.follow(content["lane"], content["request"])
-                self._answer(content, past.why(self._lane(content), content["request"]))
+                lane = self._lane(content)
+                if lane is not None and content["request"] in lane.trace.requests:
+                    session.news.speech.follow(content["lane"], content["request"])
+                    self._answer(content, past.why(lane, content["request"]))
             elif command in ("start", "pause", "resume", "step", "send"):
                 getattr(session, command)()
             elif command == "stop":
@@ -83,8 +98,10 @@ class Dashboard(anywidget.AnyWidget):
         if command not in ("hello", "past", "why"):
             session.news.publish()
 
-    def _lane(self, content: dict[str, Any]) -> Lane:
-        return self.session.lanes[content["lane"]]
+    def _lane(self, content: dict[str, Any]) -> Lane | None:
+        """The policy asked about; None before it has begun: a page may ask for what an older run had."""
+        lanes, place = self.session.lanes, content["lane"]
+        return lanes[place] if 0 <= place < len(lanes) else None
 
     def _answer(self, question: dict[str, Any], found: dict[str, Any] | None) -> None:
         """What was looked up: this reads the trace and touches no engine."""
@@ -125,6 +142,7 @@ def page_config(session: Session) -> dict[str, Any]:
                 "short": kind.short,
                 "color": kind.color,
                 "hatched": kind.hatched,
+                "backward": kind.backward,
                 "thin": kind.thin,
                 "legend": kind.name != "held",
             }
@@ -147,5 +165,6 @@ def page_config(session: Session) -> dict[str, Any]:
         "requests": len(session.work),
         "expected": session.work.specs[-1].arrival / rate,
         "invitation": invitation(session),
+        "kept": kept.class_of(session),
         "long_prompt": session.long_prompt_tokens,
     }

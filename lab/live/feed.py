@@ -14,8 +14,8 @@ from lab.live import parcel
 from lab.live.film import Film
 from lab.live.limits import Limits
 from lab.live.rows import Bar, RowView, rounded
-from lab.live.sample import Sample
 from lab.live.series import Series, Usage
+from lab.live.steps import History
 from lab.live.story import SENT_IDS
 from lab.live.style import CODE
 from lab.plan import StepPlan
@@ -36,11 +36,13 @@ class Feed:
         self.series, self.usage, self.film, self.limits = Series(), Usage(), Film(), Limits(slo)
         self.peaks: dict[str, Any] | None = None  # {"flops", "bytes_per_s", "source"} where known
         self.work = {"prefill": 0, "decode": 0, "padding": 0, "wasted": 0, "recomputed": 0, "cached": 0}
-        self.ttft, self.itl = Sample(), Sample()
+        self.ttft, self.itl = self.limits.ttft, self.limits.itl
         self.tokens = self.finished = self.arrived = self.steps = self.row_count = self.preemptions = 0
         self.first_arrival: float | None = None
         self.last_end = self.busy = self.flops = self.bytes = 0.0
-        self.recent: deque[list[float]] = deque(maxlen=KEPT_STEPS)
+        self.recent = History(KEPT_STEPS)
+        self.lost = {"refused": 0, "aborted": 0}
+        self.reason = ""  # why the first one was refused
         self.marks: list[tuple[float, str]] = []
         self.flight: dict[str, Any] | None = None  # the step under way
         self.sent = parcel.Sent()
@@ -94,6 +96,13 @@ class Feed:
         with self.lock:
             self._take_events(events, infos)
 
+    def close(self) -> None:
+        """No step follows: those that ended and waited for the rest of their batch count as in `Report`."""
+        with self.lock:
+            for view in self.rows.values():
+                if view.state == "finished" and not view.judged and view.began is not None:
+                    self.limits.judge(view, view.since, view.began)
+
     def measure(self, time: float, readings: list[Any]) -> None:
         """Readings of the monitor."""
         with self.lock:
@@ -128,21 +137,16 @@ class Feed:
         if row.sampled:
             view.output += 1
             if view.last is not None:
-                self.itl.add(step.end - view.last)
-                view.longest_gap = max(view.longest_gap, step.end - view.last)
+                self.limits.gap(view, step.end - view.last)
             view.last = step.end
             view.began = step.end if view.began is None else view.began
             if view.first is None and not batch_delivery:
-                self._first_token(view, step.end)
+                view.first = step.end
         return kind
 
     def _note(self, view: RowView, bar: Bar) -> None:
         view.add(bar)
         self.sent.dirty.add(view.info.id)
-
-    def _first_token(self, view: RowView, time: float) -> None:
-        view.first = time
-        self.ttft.add(time - view.info.arrival_time)
 
     def _take_events(self, events: list[Event], infos: dict[int, RequestInfo]) -> None:
         for event in events:
@@ -156,6 +160,9 @@ class Feed:
                 continue
             self.finished += event.kind == "finished"
             self.preemptions += event.kind == "preempted"
+            if event.kind in self.lost:
+                self.lost[event.kind] += 1
+                self.reason = self.reason or event.note
             hidden = self._hidden.pop(event.request, None)
             if hidden is not None:
                 self._show(hidden)
@@ -188,13 +195,10 @@ class Feed:
             self.work["cached"] += event.value
             view.cached, view.found = view.cached + event.value, event.value
         if event.kind == "delivered" and view.first is None:
-            self._first_token(view, event.time)
-        if event.kind == "aborted" and view.first is not None:
-            self.ttft.remove(view.first - view.info.arrival_time)
+            view.first = event.time
         over = event.kind == "finished" and view.first is not None
         if over or (event.kind == "delivered" and view.state == "finished" and not view.judged):
             self.limits.judge(view, event.time)
-            view.judged = True
         self._move(view, {"admitted": "running"}.get(event.kind, event.kind), event.time)
 
     def _move(self, view: RowView, state: str, time: float) -> None:

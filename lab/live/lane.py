@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from lab.engine import Engine
 from lab.errors import BadPolicy
 from lab.live.feed import Feed
 from lab.live.pace import MeasuredClock, PacedClock
-from lab.live.story import Reader, Story
+from lab.live.story import SENT_IDS, Reader, Story
 from lab.live.style import QUANTITIES
 from lab.request import SamplingParams
 from lab.trace import RequestInfo, RunTrace, StepTrace
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from lab.live.controls import Controls
 
 LIMITS = ("max_batch", "max_running")
-SPECS = ("batching", "chunking", "ordering", "preemption")
 
 
 def limit_of(policy: Any) -> int | None:
@@ -66,6 +66,7 @@ class Lane:
         self.reader = Reader(story)
         self.lock = threading.Lock()  # held while the trace changes
         self.done = False
+        self.refusals: deque[str] = deque()  # why prompts sent by hand will never run here
         self._stuck = 0
 
     def now(self) -> float:
@@ -84,6 +85,8 @@ class Lane:
             flight = self.engine.begin(now)
         for request in fresh:
             self.feed.arrive(self.trace.requests[request.id])
+            if request.error is not None and request.id >= SENT_IDS:
+                self.refusals.append(str(request.error))
         if flight is not None:
             self._stuck = 0
             self.feed.begin(flight.plan, now)
@@ -141,6 +144,7 @@ class Lane:
             late = len(self.trace.late_events)
             self.engine.flush()
         self.feed.take_events(self.trace.late_events[late:], self.trace.requests)
+        self.feed.close()
         self.feed.film.take(self.engine, len(self.trace) - 1, whatever_it_costs=True)
         self.clock.freeze()
         self.engine.runner = None
@@ -162,7 +166,7 @@ class Lane:
     def send(self, prompt: Sequence[int] | int | None, long_tokens: int, sampling: SamplingParams) -> None:
         """A prompt arrives now: ids, a length, or without either the long one."""
         story = self.reader.story
-        ids = story.long_prompt(long_tokens) if prompt is None else prompt
+        ids = story.long_prompt(long_tokens if prompt is None else prompt) if isinstance(prompt, int | None) else prompt
         story.send(self.now(), ids, sampling)
         self.note("sent", float(ids if isinstance(ids, int) else len(ids)))
 
@@ -174,11 +178,10 @@ class Lane:
             self.note("max_batch", limit)
 
     def set_axes(self, axes: dict[str, Any]) -> None:
-        """Change policies from the next step on; strings are specs as on the command line."""
-        parsed = {axis: axis_specs.parse(axis, value) if axis in SPECS else value for axis, value in axes.items()}
-        self.engine.reconfigure(**parsed)
-        if "batching" in parsed:
-            self.note("batching", axis_specs.describe(parsed["batching"]))
+        """Change policies from the next step on, to those of `lab.live.asked.axes_of`."""
+        self.engine.reconfigure(**axes)
+        if "batching" in axes:
+            self.note("batching", axis_specs.describe(axes["batching"]))
 
     def note(self, what: str, value: Any) -> None:
         """Record something that is no axis: a new load, a prompt sent by hand."""

@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from lab.errors import EngineStopped
 from lab.live.nvml import Gpus
 from lab.live.readings import Reading
 from lab.peaks import Peaks, this_machine
@@ -77,7 +78,10 @@ class Monitor:
 
     def sample(self) -> list[Reading]:
         """Readings over the time since the last call."""
-        return [*self._cpu(), *self._achieved(), *(self._gpus.sample() if self._gpus else [])]
+        found = [*self._cpu(), *self._achieved(), *(self._gpus.sample() if self._gpus else [])]
+        if self._gpus is not None and self._gpus.note and self._gpus.note not in self.notes:
+            self.notes.append(self._gpus.note)
+        return found
 
     def close(self) -> None:
         """Give NVML back."""
@@ -136,6 +140,8 @@ class Recorder(threading.Thread):
         return self.monitor.notes
 
     def __enter__(self) -> Recorder:
+        if self.ident is not None:
+            raise EngineStopped("this recorder has recorded already: make a new Recorder() for each `with`")
         self.start()
         return self
 

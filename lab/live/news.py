@@ -7,8 +7,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from lab.axes import describe
+from lab.live.asked import policy_of
 from lab.live.speech import Speech
-from lab.live.worker import policy_of
 
 if TYPE_CHECKING:
     from lab.live.session import Session

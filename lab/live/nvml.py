@@ -6,7 +6,8 @@ H100 on also tell how busy their SMs and their memory were (NVML's GPM metrics, 
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from lab.live.readings import Reading
@@ -17,6 +18,7 @@ class Gpus:
 
     def __init__(self) -> None:
         self.note = ""
+        self._failed: Exception | None = None  # what NVML said last
         self._handles: list[Any] = []
         self._gpm: dict[int, list[Any]] = {}  # GPU -> two samples: the last one, and room for the next
         self._nvml: Any = None
@@ -38,8 +40,16 @@ class Gpus:
             self._open_gpm(index)
 
     def sample(self) -> list[Reading]:
-        """What every GPU can tell."""
-        return [reading for index in range(len(self._handles)) for reading in self._one(index)]
+        """What every GPU can tell; of one that tells nothing `note` speaks."""
+        found, silent = [], []
+        for index in range(len(self._handles)):
+            readings = self._one(index)
+            found += readings
+            if not readings:
+                silent.append(str(index))
+        if silent and not self.note:
+            self.note = f"GPU {', '.join(silent)} is not shown: NVML answers no question about it ({self._failed})."
+        return found
 
     def close(self) -> None:
         """Give NVML back. May be called twice."""
@@ -56,21 +66,29 @@ class Gpus:
         nvml, handle, name = self._nvml, self._handles[index], f"gpu{index}"
         label = f"GPU {index} (NVML)" if len(self._handles) > 1 else "GPU (NVML)"
         found = []
-        with suppress(Exception):
+        with self._noted():
             rates = nvml.nvmlDeviceGetUtilizationRates(handle)
             found.append(Reading(name, float(rates.gpu), "%", f"share of time with a kernel running, {label}"))
             text = f"share of time in which memory was read or written, {label}"
             found.append(Reading(f"{name}_memory", float(rates.memory), "%", text))
-        with suppress(Exception):
+        with self._noted():
             found += self._between_samples(index, label)
-        with suppress(Exception):
+        with self._noted():
             watts = nvml.nvmlDeviceGetPowerUsage(handle) / 1000  # NVML counts milliwatts
             found.append(Reading(f"{name}_power", watts, "W", f"power, {label}"))
-        with suppress(Exception):
+        with self._noted():
             memory = nvml.nvmlDeviceGetMemoryInfo(handle)
             text = f"memory in use by all programs, of {memory.total / 1e9:.0f} GB, {label}"
             found.append(Reading(f"{name}_used", memory.used / 1e9, "GB", text))
         return found
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """A counter that fails is left out; what was said about it is kept."""
+        try:
+            yield
+        except Exception as error:  # whatever NVML says, it must not stop a session
+            self._failed = error
 
     def _open_gpm(self, index: int) -> None:
         nvml, handle = self._nvml, self._handles[index]

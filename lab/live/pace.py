@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from math import inf
+from typing import Any
 
 from lab.errors import BadPolicy
 from lab.numbers import real
@@ -133,9 +134,15 @@ def checked_clock(name: str, speed: float, seconds: float | None) -> str:
         real(seconds, "a session's seconds are")
     if name not in ("wall", "virtual"):
         raise BadPolicy(f"clock {name!r} is not known; there are wall and virtual")
-    if not speed > 0:
-        raise BadPolicy(f"speed is {speed}; it must be above 0 (inf: as fast as it goes)")
+    checked_speed(speed)
     return name
+
+
+def checked_speed(value: Any) -> float:
+    """Virtual seconds per real one. Raises BadPolicy for what is no number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise BadPolicy(f"speed is {value!r}; it must be a number above 0 (inf: as fast as it goes)")
+    return float(value)
 
 
 def make_live_clock(name: str, speed: float = 1.0) -> MeasuredClock | PacedClock:

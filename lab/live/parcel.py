@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from lab.live.blocks import wire
 from lab.live.rows import rounded
+from lab.live.steps import Merged
 
 if TYPE_CHECKING:
     from lab.live.feed import Feed
 
-SENT_STEPS = 240
+SENT_STEPS = 240  # records of steps in one message
 PATIENCE = 50  # a block map may take this share of the time of the thread that sends it
 
 
@@ -23,7 +23,7 @@ class Sent:
 
     dirty: set[int] = field(default_factory=set)  # requests whose rows have changed
     left: list[int] = field(default_factory=list)  # requests that are shown no longer
-    steps: deque[list[float]] = field(default_factory=lambda: deque(maxlen=SENT_STEPS))
+    steps: Merged = field(default_factory=lambda: Merged(SENT_STEPS))
     latencies: int = -1  # version of the sample
     frame: Any = None  # the block map it shows
     runs: dict[int, tuple] = field(default_factory=dict)
@@ -48,6 +48,9 @@ def numbers(feed: Feed) -> dict[str, Any]:
         "itl_p50": feed.itl.quantile(0.5),
         "itl_p95": feed.itl.quantile(0.95),
         "finished": feed.finished,
+        "refused": feed.lost["refused"],
+        "aborted": feed.lost["aborted"],
+        "losses": losses(feed),
         "arrived": feed.arrived,
         "waste": waste / total if total else None,
         "mean_batch": feed.row_count / feed.steps if feed.steps else None,
@@ -56,10 +59,17 @@ def numbers(feed: Feed) -> dict[str, Any]:
         "flops_per_s": feed.flops / feed.busy if feed.flops and feed.busy else None,
         "mfu": feed.flops / feed.busy / peaks["flops"] if peaks and feed.flops and feed.busy else None,
         "mbu": feed.bytes / feed.busy / peaks["bytes_per_s"] if peaks and feed.bytes and feed.busy else None,
-        "slo": feed.limits.numbers(feed.ttft, feed.itl),
+        "slo": feed.limits.numbers(),
         "steps": feed.steps,
         "span": span,
     }
+
+
+def losses(feed: Feed) -> str:
+    """Who was refused or given up, and why the first one was, in a sentence; empty where all goes well."""
+    refused, aborted = feed.lost["refused"], feed.lost["aborted"]
+    words = [f"{refused} of {feed.arrived} refused: {feed.reason}"] if refused else []
+    return "; ".join(words + ([f"{aborted} of {feed.arrived} given up"] if aborted else []))
 
 
 def everything(feed: Feed, now: float) -> dict[str, Any]:
@@ -76,7 +86,7 @@ def news(feed: Feed, now: float) -> dict[str, Any] | None:
     """What changed since the last call, None when nothing did."""
     sent = feed.sent
     fresh_blocks = feed.film.latest is not sent.frame
-    if not (sent.dirty or sent.left or sent.steps or feed.usage.fresh or fresh_blocks):
+    if not (sent.dirty or sent.left or len(sent.steps) or feed.usage.fresh or fresh_blocks):
         return None
     views = [feed.rows[request] for request in sorted(sent.dirty) if request in feed.rows]
     rows = [view.wire(whole=False) for view in views]

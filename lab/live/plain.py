@@ -11,7 +11,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from lab.live import stills, style
+from lab.live import still_lanes, stills, style
 from lab.live.show import as_text
 from lab.live.split import time_split
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lab.live.blocks import Holding
     from lab.live.lane import Lane
     from lab.live.session import Session
-
-WIDTH, GUTTER, PITCH = 860, 40, 7
 
 
 class PlainView:
@@ -95,6 +93,8 @@ def table(session: Session, state: dict[str, Any]) -> list[dict[str, Any]]:
                 "finished": n.get("finished", 0),
             }
         )
+        if any(n.get("refused") for n in numbers.values()):
+            found[-1]["refused"] = n.get("refused", 0)
         slo = n.get("slo") or {}
         if session.slo:
             found[-1]["within SLO"] = f"{slo['met']} of {slo['judged']}" if slo.get("judged") else "–"
@@ -114,17 +114,20 @@ def sentences(session: Session, state: dict[str, Any]) -> list[str]:
         n, slo = news["numbers"], news["numbers"]["slo"] or {}
         limits = [(name, session.slo[name], slo[name]) for name in ("ttft", "itl") if slo.get(name) is not None]
         words = [f"{share:.0%} within the {name.upper()} limit of {limit:g} s" for name, limit, share in limits]
+        if n["losses"]:
+            words.append(n["losses"])
         if news["steps"]:
             last = news["steps"][-1]
             words.append(f"step {last[0]} computed {last[6]} tokens, {last[9]} run, {last[10]} wait")
         if n.get("mfu") and news["peaks"]:
             words.append(f"MFU and MBU are shares of the peak {news['peaks']['source']}")
         if lane.feed.film.latest is not None:
-            words.append(("at its fullest: " if lane.done else "") + stills.block_words(shown_blocks(lane)))
+            words.append(("at its fullest, " if lane.done else "") + stills.block_words(shown_blocks(lane)))
         if state["state"] != "running":
             words += slowest(lane)
         found.append(f"{lane.name}: {'; '.join(words)}")
-    return [text for text in found if not text.endswith(": ")]
+    said = [state["said"]] if state["said"] else []
+    return said + [text for text in found if not text.endswith(": ")]
 
 
 def slowest(lane: Lane) -> list[str]:
@@ -149,8 +152,8 @@ def page(session: Session, state: dict[str, Any], rows: list[dict[str, Any]]) ->
     head = "".join(f"<th style='text-align:right;padding:2px 10px'>{escape(name)}</th>" for name in rows[0])
     body = "".join("<tr>" + "".join(map(_cell, row.values())) + "</tr>" for row in rows)
     end = max([lane["now"] for lane in state["lanes"]], default=0.0)
-    lanes = "".join(lane_svg(session, index, state, max(end, 1.0)) for index in range(len(session.runs)))
-    kinds = stills.legend([(kind.color, kind.label) for kind in style.KINDS if kind.name != "held"])
+    lanes = "".join(still_lanes.lane_svg(session, index, state, max(end, 1.0)) for index in range(len(session.runs)))
+    kinds = stills.legend([(stills.swatch(kind), kind.label) for kind in style.KINDS if kind.name != "held"])
     policies = stills.legend([(style.policy_color(i), name) for i, name in enumerate(session.runs)])
     words = "".join(f"<p>{escape(text)}</p>" for text in sentences(session, state))
     blocks = stills.legend([("currentColor", "shared"), (style.KIND["cached"].color, "kept by the prefix cache")])
@@ -175,10 +178,15 @@ def latencies(session: Session, state: dict[str, Any]) -> str:
 def maps(session: Session) -> str:
     """The block map of each policy."""
     lanes = [lane for lane in session.lanes if lane.feed.film.latest is not None]
-    return "".join(
-        f"<p><b>KV blocks, {escape(lane.name)}</b></p>{stills.block_map(lane.name, shown_blocks(lane))}"
-        for lane in lanes
-    )
+    found = []
+    for lane in lanes:
+        holding = shown_blocks(lane)
+        per = stills.per_square(holding)
+        words = f"{'at its fullest, ' if lane.done else ''}{stills.moment(holding)}"
+        words += f"; a square stands for {per} blocks" if per > 1 else ""
+        picture = stills.block_map(lane.name, holding)
+        found.append(f"<p><b>KV blocks, {escape(lane.name)}</b>, {words}</p>{picture}")
+    return "".join(found)
 
 
 def shown_blocks(lane: Lane) -> Holding:
@@ -189,44 +197,6 @@ def shown_blocks(lane: Lane) -> Holding:
 
 def _cell(value: Any) -> str:
     text = value if isinstance(value, str) else style.number(value) if isinstance(value, float) else value
-    return f"<td style='text-align:right;padding:2px 10px'>{'–' if text is None else escape(str(text))}</td>"
-
-
-def lane_svg(session: Session, index: int, state: dict[str, Any], end: float) -> str:
-    """Requests × time of one policy as SVG; empty before it begins."""
-    news = next((lane for lane in state["lanes"] if lane["lane"] == index), None)
-    if news is None:
-        return ""
-    name, rows = list(session.runs)[index], sorted(news["rows"], key=lambda row: (row[1], row[0]))[-40:]
-    height = 26 + PITCH * max(1, len(rows)) + 24
-    n = news["numbers"]
-    alt = f"{name}: {n['finished']} of {n['arrived']} requests finished after {news['now']:.1f} s"
-    parts = [f'<text x="0" y="16" font-weight="600">{escape(name)}</text>']
-    for place, row in enumerate(rows):
-        bars = list(row[10])
-        if row[4] in ("waiting", "preempted"):
-            bars.append([style.CODE["queue" if row[4] == "waiting" else "preempted"], row[5], news["now"], 0, 0, 0])
-        parts += [_bar(bar, 26 + PITCH * place, end) for bar in bars]
-    for tick in range(5):
-        x = GUTTER + (WIDTH - GUTTER - 30) * tick / 4
-        parts.append(f'<text x="{x:.0f}" y="{height - 6}" text-anchor="middle">{end * tick / 4:.3g} s</text>')
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" aria-label="{escape(alt)}" font-size="11" '
-        f'fill="{style.INK}" style="max-width:100%;display:block"><title>{escape(alt)}</title>{"".join(parts)}</svg>'
-    )
-
-
-def _bar(bar: list[float], y: float, end: float) -> str:
-    code, start, stop, real, _, cached = bar
-    kind = style.KINDS[int(code)]
-    scale = (WIDTH - GUTTER - 30) / end
-    x, width = GUTTER + start * scale, max(0.5, (stop - start) * scale)
-    height = 2 if kind.thin else PITCH - 1
-    top = y + (PITCH - 1 - height) / 2
-    faint = ' fill-opacity=".45"' if kind.hatched else ""
-    drawn = f'<rect x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height}" fill="{kind.color}"{faint}/>'
-    if cached:  # wide enough to be seen, however short the step
-        wide, high = max(4.0, width), height * cached / (real + cached)
-        look = f'width="{wide:.1f}" height="{high:.1f}" fill="{style.KIND["cached"].color}"'
-        drawn += f'<rect x="{x + width - wide:.1f}" y="{top + height - high:.1f}" {look}/>'
-    return drawn
+    said = "–" if text is None else escape(str(text))
+    short = "max-width:220px;overflow:hidden;text-overflow:ellipsis;white-space:nowrap"  # numbers keep their place
+    return f"<td style='text-align:right;padding:2px 10px;{short}' title='{said}'>{said}</td>"

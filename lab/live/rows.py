@@ -45,6 +45,7 @@ class RowView:
     last: float | None = None  # last token computed
     began: float | None = None  # first token computed
     longest_gap: float = 0.0  # between two tokens computed one after the other
+    gaps: list[float] = field(default_factory=list)  # between its tokens, until it has ended
     cached: int = 0  # tokens found computed, over all admissions
     found: int = 0  # of these, what the next bar is to show
     bars: list[Bar] = field(default_factory=list)

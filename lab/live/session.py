@@ -13,16 +13,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lab.errors import BadPolicy, EngineStopped
-from lab.live import registry, results
+from lab.errors import BadRequest, EngineStopped
+from lab.live import asked, registry, results
 from lab.live.controls import Controls
 from lab.live.lane import Lane
 from lab.live.limits import checked
 from lab.live.news import News
 from lab.live.pace import checked_clock
-from lab.live.story import prompt_of
-from lab.live.worker import AXES, Worker, policy_of
+from lab.live.worker import Worker
 from lab.metrics import Report
+from lab.numbers import whole
 from lab.request import SamplingParams
 from lab.running import Comparison
 from lab.workload import Workload
@@ -54,21 +54,20 @@ class Session:
         **options: Any,
     ):
         self.work, self.model = work, model
+        self.runs = asked.runs_of({"": {}} if runs is None else runs, options)
+        policies = [asked.policy_of(own) for own in self.runs.values()]
         if runs is None:
-            runs = {policy_of(options).name: {}}
-        if not runs:
-            raise BadPolicy("a session needs at least one run")
-        self.runs = {run: options | own for run, own in runs.items()}
+            self.runs = {policies[0].name: options}
         self.slo = checked(slo)
         self.measured = not hasattr(model, "price")
         self.clock = checked_clock(clock or ("wall" if self.measured else "virtual"), speed, seconds)
-        self.endless, self.warm_up, self.long_prompt_tokens = endless, warm_up, long_prompt_tokens
+        self.long_prompt_tokens = whole(long_prompt_tokens, "long_prompt_tokens is", 1, BadRequest)
+        self.endless, self.warm_up = endless, warm_up
         self.seconds = seconds if seconds or not endless else (30.0 if len(self.runs) > 1 else 600.0)
-        policies = [policy_of(own) for own in self.runs.values()]
         self.controls = Controls.of(work, policies, self.clock, speed)
         self.runs_started = 0
         self.news = News(self)
-        self._worker: Worker | None = None
+        self.worker: Worker | None = None  # the present or last run
         self._replaced = False
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
@@ -92,19 +91,19 @@ class Session:
                     other.pause("paused: another session was started")
             self.news.forget()
             self.runs_started += 1
-            self._worker = Worker(self, paused)
-            self._worker.start()
+            self.worker = Worker(self, paused)
+            self.worker.start()
 
     def pause(self, note: str = "") -> None:
         """Stand still after the step in flight; the run's clock stands still too."""
         if self.alive:
-            self._worker.paused, self._worker.note = True, note
+            self.worker.paused, self.worker.note = True, note
             self.poke()
 
     def resume(self) -> None:
         """Go on after `pause`."""
         if self.alive:
-            self._worker.paused, self._worker.steps_wanted, self._worker.note = False, 0, ""
+            self.worker.paused, self.worker.steps_wanted, self.worker.note = False, 0, ""
             self.poke()
 
     def step(self) -> None:
@@ -112,8 +111,8 @@ class Session:
         with self._lock:
             if not self.alive:
                 self.start(paused=True)
-            self._worker.paused = True
-            self._worker.steps_wanted += 1
+            self.worker.paused = True
+            self.worker.steps_wanted += 1
         self.poke()
 
     def stop(self) -> Any:
@@ -128,7 +127,7 @@ class Session:
 
     def halt(self, wait: bool = True) -> None:
         """`stop` without raising."""
-        worker = self._worker
+        worker = self.worker
         if worker is None:
             return
         worker.halted.set()
@@ -140,8 +139,8 @@ class Session:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all runs are through; False on timeout. For scripts: a notebook cell would only block."""
-        if self._worker is not None:
-            self._worker.join(timeout)
+        if self.worker is not None:
+            self.worker.join(timeout)
         return not self.alive
 
     def set(self, **values: Any) -> int:
@@ -150,8 +149,9 @@ class Session:
         Load changes all gaps from now on, for later policies at the same time of theirs. `max_batch` holds for
         all policies that have one. Raises BadPolicy or BadWorkload at once; returns the command's number.
         """
-        axes = {name: value for name, value in values.items() if name in AXES}
-        numbers = {name: self.controls.check(name, value) for name, value in values.items() if name not in AXES}
+        named = {name: value for name, value in values.items() if name in asked.AXES}
+        numbers = {name: self.controls.check(name, value) for name, value in values.items() if name not in named}
+        axes = asked.axes_of(named, next(iter(self.runs.values())), self.worker.lane if self.alive else None)
         if axes and not self.alive:
             raise EngineStopped(f"nothing runs whose {', '.join(axes)} could change: start the session first")
         for name, number in numbers.items():
@@ -159,26 +159,31 @@ class Session:
         return self._post(lambda lane: lane.change(numbers, axes, self.controls))
 
     def send(self, prompt: str | Sequence[int] | int | None = None, max_tokens: int = 32) -> None:
-        """Send a prompt now: a chat message, token ids, or a length. Without one, the long prompt of the button."""
+        """Send a prompt now: a chat message, token ids, or a length (without one, that of the button's long prompt).
+
+        Raises BadRequest for what is no prompt; one that can never be served is refused, and the views say so.
+        """
+        ids = None if prompt is None else asked.prompt_of(prompt, self.model)
+        sampling = SamplingParams(max_tokens=max_tokens)
         if not self.alive:
             raise EngineStopped("nothing runs that could take a prompt: start the session first")
-        ids, sampling = None if prompt is None else prompt_of(prompt, self.model), SamplingParams(max_tokens=max_tokens)
         self._post(lambda lane: lane.send(ids, self.long_prompt_tokens, sampling))
 
     def abort(self, request: int) -> None:
-        """Give up a request of the policy that runs now."""
+        """Give up a request of the policy that runs now, by its id."""
+        whole(request, "a request id of", 0, BadRequest)
         self._post(lambda lane: lane.engine.abort(request))
 
     def _post(self, command: Callable[[Lane], None]) -> int:
         """Carry out a command on the lane that runs, or on the next one; the worker confirms it between two steps."""
         with self._lock:
             number = next(self._numbers)
-            lane = self._worker.lane if self.alive else None
+            lane = self.worker.lane if self.alive else None
             if lane is not None and not lane.done:
                 command(lane)
-                self._worker.commands.append((number, None))
+                self.worker.commands.append((number, None))
             elif self.alive:
-                self._worker.commands.append((number, command))
+                self.worker.commands.append((number, command))
         self.poke()
         return number
 
@@ -191,37 +196,32 @@ class Session:
     @property
     def alive(self) -> bool:
         """A run is under way."""
-        return self._worker is not None and self._worker.is_alive()
+        return self.worker is not None and self.worker.is_alive()
 
     @property
     def state(self) -> str:
         """ready, preparing, running, paused, finished, stopped, failed, or replaced."""
-        return "replaced" if self._replaced else "ready" if self._worker is None else self._worker.state
+        return "replaced" if self._replaced else "ready" if self.worker is None else self.worker.state
 
     @property
     def error(self) -> BaseException | None:
         """What ended the last run, if it was an error."""
-        return None if self._worker is None else self._worker.error
+        return None if self.worker is None else self.worker.error
 
     @property
     def lanes(self) -> list[Lane]:
         """The policies that have begun, in order."""
-        return [] if self._worker is None else list(self._worker.lanes)
-
-    @property
-    def worker(self) -> Worker | None:
-        """The present or last run."""
-        return self._worker
+        return [] if self.worker is None else list(self.worker.lanes)
 
     def poke(self) -> None:
         """Have worker and ticker look at their flags now."""
-        if self._worker is not None:
-            self._worker.poke()
+        if self.worker is not None:
+            self.worker.poke()
 
     def wait_parked(self, timeout: float) -> bool:
         """Wait until nothing computes; False on timeout."""
         self.poke()
-        return not self.alive or self._worker.parked.wait(timeout)
+        return not self.alive or self.worker.parked.wait(timeout)
 
     @property
     def reports(self) -> dict[str, Report]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from lab.live import style
-from lab.live.blocks import Holding, blocks_of
+from lab.live.blocks import Holding, blocks_of, cells
+from lab.live.story import SENT_IDS
 
 WIDTH, HALF, HEIGHT, LEFT = 860, 420, 150, 40
-CELLS = 1024  # blocks drawn one by one; of larger pools only the sums are said
+CELLS = 1024  # blocks drawn one by one; of larger pools a square stands for several
 
 
 def svg(width: float, height: float, alt: str, parts: Sequence[str]) -> str:
@@ -54,48 +54,98 @@ def cdf(title: str, curves: Sequence[tuple[str, str, Sequence[float]]], limit: f
 
 
 def name(request: int) -> str:
-    """Requests are counted from 1; further samples of a prompt say so."""
+    """A request is called by its id, as in reports and errors; further samples of a prompt say so."""
     sample, number = divmod(request, 1 << 32)
-    return f"{number + 1}{f' (sample {sample + 1})' if sample else ''}"
+    own = f"sent by hand (id {number})" if number >= SENT_IDS else str(number)
+    return f"{own}{f' (sample {sample + 1})' if sample else ''}"
+
+
+def swatch(kind: style.Kind) -> str:
+    """The background of a swatch: hatched as in the pictures."""
+    if not kind.hatched:
+        return kind.color
+    slope = 45 if kind.backward else -45
+    return f"repeating-linear-gradient({slope}deg,{kind.color} 0 2px,{kind.color}55 2px 4px)"
+
+
+def hatches() -> str:
+    """Patterns for hatched kinds, for the beginning of a picture."""
+    found = []
+    for kind in style.KINDS:
+        if kind.hatched:
+            turn = -45 if kind.backward else 45
+            found.append(
+                f'<pattern id="lab-{kind.name}" width="4" height="4" patternUnits="userSpaceOnUse" '
+                f'patternTransform="rotate({turn})"><rect width="4" height="4" fill="{kind.color}" '
+                f'fill-opacity=".35"/><rect width="1.6" height="4" fill="{kind.color}"/></pattern>'
+            )
+    return f"<defs>{''.join(found)}</defs>"
+
+
+def paint(kind: style.Kind) -> str:
+    """What a shape of this kind is filled with."""
+    return f"url(#lab-{kind.name})" if kind.hatched else kind.color
 
 
 def legend(entries: Sequence[tuple[str, str]]) -> str:
-    """(colour, words) as a line of swatches."""
+    """(background, words) as a line of swatches."""
     box = "display:inline-block;width:12px;height:10px;margin:0 5px 0 14px;background:"
     return "".join(f"<span><i style='{box}{color}'></i>{escape(words)}</span> " for color, words in entries)
 
 
+def moment(holding: Holding) -> str:
+    """When it was so."""
+    when = "during" if holding.under_way else "after"
+    return f"{when} step {holding.index}" if holding.index >= 0 else "before the first step"
+
+
 def block_words(holding: Holding) -> str:
     """The block map in a sentence."""
-    counts, index = holding.counts(), holding.index
-    when = f"{'during' if holding.under_way else 'after'} step {index}" if index >= 0 else "before the first step"
+    counts = holding.counts()
     shares = sorted(holding.shares, key=lambda share: -len(list(blocks_of(share.runs))))[:3]
     most = ", ".join(f"{sum(share.runs[1::2])} of request {name(share.request)}" for share in shares)
     return (
-        f"{holding.num_blocks} blocks of {holding.block_size} tokens {when}: {counts['own']} held by one request, "
-        f"{counts['shared']} shared, {counts['cached']} kept by the prefix cache, {counts['free']} free"
+        f"{holding.num_blocks} blocks of {holding.block_size} tokens {moment(holding)}: "
+        f"{counts['own']} held by one request, {counts['shared']} shared, "
+        f"{counts['cached']} kept by the prefix cache, {counts['free']} free"
         f"{f', the largest {most}' if most else ''}"
     )
 
 
 def block_map(name: str, holding: Holding) -> str:
-    """Every block as a square in the colour of its owner; empty text for pools too large to draw."""
-    if holding.num_blocks > CELLS:
-        return ""
-    cell = 12 if holding.num_blocks <= 300 else 8
+    """Every block as a square in the colour of its owner; in large pools a square stands for several neighbours."""
+    squares = _squares(holding)
+    cell = 12 if len(squares) <= 300 else 8
     columns = (WIDTH - 10) // cell
-    holders, cached = holding.holders(), set(blocks_of(holding.cached))
-    looks: dict[Any, list[int]] = {}
-    for block in range(holding.num_blocks):
-        looks.setdefault(_look(holders.get(block, ()), block in cached), []).append(block)
+    looks: dict[str, list[int]] = {}
+    for place, look in enumerate(squares):
+        looks.setdefault(look, []).append(place)
     parts = []
     for look, blocks in looks.items():
         squares = "".join(
             f"M{b % columns * cell} {b // columns * cell + 2}h{cell - 1}v{cell - 1}h-{cell - 1}z" for b in blocks
         )
         parts.append(f'<path d="{squares}" {look}/>')
-    height = -(-holding.num_blocks // columns) * cell + 4
+    height = -(-len(squares) // columns) * cell + 4
     return svg(WIDTH, height, f"Block map of {name}. {block_words(holding)}.", parts)
+
+
+def per_square(holding: Holding) -> int:
+    """Blocks that a square of the map stands for."""
+    return -(-holding.num_blocks // CELLS)
+
+
+def _squares(holding: Holding) -> list[str]:
+    """How each square of the map looks."""
+    if holding.num_blocks <= CELLS:
+        holders, cached = holding.holders(), set(blocks_of(holding.cached))
+        return [_look(holders.get(block, ()), block in cached) for block in range(holding.num_blocks)]
+    found = []
+    for repeat, own, shared, kept, owner in cells(holding, CELLS)["cells"]:
+        most = (owner, owner) if shared > own else (owner,)  # what most of its blocks are
+        held = own + shared and own + shared >= kept
+        found += [_look(most if held else (), kept > 0)] * repeat
+    return found
 
 
 def _look(requests: Sequence[int], cached: bool) -> str:

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lab.errors import BadRequest
-from lab.numbers import whole
 from lab.request import Request, SamplingParams
 from lab.workload import Workload
 
@@ -49,14 +47,6 @@ class Sent:
         if isinstance(self.prompt, int):
             return Request(self.id, None, self.sampling, self.time, num_prompt=self.prompt)
         return Request(self.id, self.prompt, self.sampling, self.time)
-
-
-def prompt_of(prompt: str | Sequence[int] | int, model: Any) -> Sequence[int] | int:
-    """A chat message as ids; ids or a length as they are. Raises BadRequest where that is no prompt."""
-    if isinstance(prompt, str):
-        prompt = model.encode_chat(prompt)
-    whole(prompt if isinstance(prompt, int) else len(prompt), "a prompt length (in tokens) of", 1, BadRequest)
-    return prompt
 
 
 class Story:

@@ -13,24 +13,20 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from lab.errors import LabError
 from lab.live import registry
+from lab.live.asked import policy_of
 from lab.live.lane import Lane, limit_of, with_limit
 from lab.live.monitor import Monitor
 from lab.live.pace import make_live_clock
 from lab.live.story import Story
-from lab.running import build_axes, build_engine, run, with_rate
+from lab.running import build_engine, run, with_rate
 from lab.workload import Workload
 
 if TYPE_CHECKING:
     from lab.live.session import Session
 
 MAX_BLOCKS = 1024
-AXES = ("batching", "chunking", "ordering", "preemption", "attention", "delivery")
-
-
-def policy_of(options: dict[str, Any]) -> Any:
-    """The batching policy that run options describe."""
-    return build_axes(**{name: options[name] for name in AXES if name in options}).batching
 
 
 class Worker(threading.Thread):
@@ -138,13 +134,22 @@ class Worker(threading.Thread):
             self.state = "running"
             if not lane.done:
                 lane.tick(self.halted)
+            self._say_refusals(lane)
         lane.finish()
+
+    def _say_refusals(self, lane: Lane) -> None:
+        """A prompt sent by hand that can never be served must not vanish without a word."""
+        while lane.refusals:
+            self.session.news.say(f"{lane.name} refused the prompt sent by hand: {lane.refusals.popleft()}")
 
     def _obey(self, lane: Lane) -> None:
         while self.commands:
             number, command = self.commands.popleft()
             if command is not None:
-                command(lane)
+                try:
+                    command(lane)
+                except LabError as error:  # what was checked when it was asked may have changed since
+                    self.session.news.say(str(error))
             self.ack = max(self.ack, number)
             self.ticker.wake.set()
 
@@ -188,6 +193,7 @@ class Worker(threading.Thread):
         while not (lane.done or self.halted.is_set()):
             if lane.tick(self.halted, jump=True) is not None:
                 break
+        self._say_refusals(lane)
         lane.clock.freeze()
         self.ticker.wake.set()
 
@@ -212,7 +218,7 @@ class Ticker(threading.Thread):
         """Report until the worker has ended, then once more."""
         monitor = Monitor(modelled=not self.worker.session.measured)
         sampled = due = time.perf_counter()
-        self.worker.session.news.notes = list(monitor.notes)
+        self.worker.session.news.notes = monitor.notes  # it may add to them
         while True:
             alive = self.worker.is_alive()
             now = time.perf_counter()

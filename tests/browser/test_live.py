@@ -143,7 +143,7 @@ def go_back(page, live, session: str) -> None:
     assert int(slider.get_attribute("max")) == count - 1
     slider.focus()
     page.keyboard.press("Home")
-    for target, keys in ((2, ["ArrowRight"] * 2), (count - 2, ["End", "ArrowLeft"]), (count // 2, [])):
+    for target, keys in ((min(2, count - 1), ["ArrowRight"] * 2), (count - 2, ["End", "ArrowLeft"]), (count // 2, [])):
         for key in keys:
             page.keyboard.press(key)
         if not keys:

@@ -19,6 +19,7 @@ from lab.live.monitor import Reading
 from lab.live.sample import Sample
 from lab.live.series import Series, Usage
 from lab.live.session import Session
+from lab.live.steps import count_of
 from lab.trace import RowTrace, StepTrace
 from lab.workload import fixed_workload
 
@@ -38,7 +39,7 @@ class Page:
                 old = self.rows.get((news["lane"], row[0]), [None] * 10 + [[]])
                 bars = old[10][: row[9]] + row[10]
                 self.rows[news["lane"], row[0]] = [*row[:10], bars, *row[11:]]
-            self.steps += len(news["steps"])
+            self.steps += sum(count_of(record) for record in news["steps"])
             series = dict(news["series"])
             width, begin = series.pop("width"), series.pop("from")
             for name, values in series.items():

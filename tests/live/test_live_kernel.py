@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ jupyter_client = pytest.importorskip("jupyter_client")
 pytest.importorskip("ipykernel")
 
 SETUP = """
-import sys, threading
+import sys, threading, time
 sys.path[:0] = [{root!r}, {tests!r}]
 import lab
 from oracles import HashModel
@@ -109,6 +110,20 @@ def test_the_plain_view_is_exchanged_in_place(kernel):
     later = displays(client, "session.start(); import time; time.sleep(1.5); session.stop()")
     assert len(later) >= 2 and {kind for kind, _ in later} == {"update_display_data"}
     assert "<svg" in later[-1][1]["text/html"] and "stopped" in later[-1][1]["text/plain"]
+
+
+def test_a_dashboard_keeps_a_picture_in_its_cell_although_nobody_calls_stop(kernel):
+    pytest.importorskip("anywidget")
+    _, client = kernel
+    code = "import os; os.environ['LAB_LIVE'] = 'widget'\n" + START.split("; d = session")[0] + "; session.dashboard()"
+    widget, empty = (data for kind, data in displays(client, code) if kind == "display_data")
+    assert "application/vnd.jupyter.widget-view+json" in widget and "the picture below stays" in widget["text/plain"]
+    assert "are kept here" in empty["text/html"] and "<svg" not in empty["text/html"]
+    found = re.search(r'class="(lab-kept-[0-9a-f]{8})"', empty["text/html"])
+    later = displays(client, "session.set(speed=1e9); session.start(); session.wait(60); time.sleep(0.5)")
+    ((kind, data),) = [(kind, data) for kind, data in later if found.group(0) in data.get("text/html", "")]
+    assert kind == "update_display_data"
+    assert "<svg" in data["text/html"] and "finished" in data["text/plain"] and "400" in data["text/plain"]
 
 
 def displays(client, code: str) -> list[tuple[str, dict]]:

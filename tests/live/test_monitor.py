@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import lab.live.monitor
+from lab.errors import EngineStopped
 from lab.live.monitor import Monitor, Recorder
 from lab.peaks import Peaks
 
@@ -104,6 +105,22 @@ def test_no_gpu_is_a_sentence(monkeypatch):
     assert any("no GPU" in note for note in Monitor().notes)
 
 
+def test_a_gpu_that_answers_nothing_gets_a_sentence(monkeypatch):
+    class Mute(FakeNvml):
+        def nvmlDeviceGetUtilizationRates(self, handle):
+            raise RuntimeError("Unknown Error")
+
+        nvmlDeviceGetPowerUsage = nvmlDeviceGetMemoryInfo = nvmlGpmQueryDeviceSupport = nvmlDeviceGetUtilizationRates
+
+    monkeypatch.setitem(sys.modules, "pynvml", Mute())
+    monitor = Monitor()
+    for _ in range(2):
+        assert not [r for r in monitor.sample() if r.name.startswith("gpu")]
+    (note,) = [note for note in monitor.notes if "GPU" in note]
+    assert "GPU 0, 1" in note and "Unknown Error" in note
+    monitor.close()
+
+
 def test_gpu_counters_with_units_and_sources(nvml):
     monitor = Monitor()
     readings = by_name(monitor.sample())
@@ -192,6 +209,16 @@ def test_a_recorder_samples_while_its_body_runs(nvml):
     assert series["process"][0].unit == "%" and len(series["process"][1]) == len(log.points) >= 1
     assert series["flops"][2] == [10.0] and not log.is_alive()
     assert nvml.open == 0
+
+
+def test_a_recorder_records_once():
+    recorder = Recorder(Monitor(gpu=False), interval=0.005)
+    with recorder:
+        pass
+    points = len(recorder.points)
+    with pytest.raises(EngineStopped, match="make a new Recorder"), recorder:
+        pass
+    assert len(recorder.points) == points
 
 
 def test_a_recorder_ends_when_its_body_fails():

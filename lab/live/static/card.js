@@ -48,7 +48,7 @@ Object.assign(View.prototype, {
     if (sign === this.cardSign && !BUSY.includes(this.store.head.state)) return;
     this.cardSign = sign;
     const words = speech && speech.lane === chosen.lane && speech.request === chosen.row ? speech : null;
-    const title = make("h4", {}, make("i", { class: "lab-dot", style: `--lane: ${this.config.runs[chosen.lane].color}` }), `request ${request ? this.nameOf(request) : nameOfId(chosen.row)}`, make("small", {}, request ? this.fate(request, chosen.lane) : reason.ended || ""));
+    const title = make("h4", {}, make("i", { class: "lab-dot", style: `--lane: ${this.config.runs[chosen.lane].color}` }), `request ${nameOfId(chosen.row)}`, make("small", {}, request ? this.fate(request, chosen.lane) : reason.ended || ""));
     this.card.replaceChildren(
       title,
       ...(reason ? this.reasonParts(reason) : this.timeSplit(request, chosen.lane)),

@@ -7,7 +7,7 @@ function drawAxesFrame(pen, box, theme) {
 }
 
 // Cumulative share over latency, with p50 and p95 marked, and the limit if there is one.
-function drawCdf(pen, { title, of, none, limit }, curves, box, theme) {
+function drawCdf(pen, { title, none, limit }, curves, box, theme) {
   const { ctx } = pen;
   const longest = Math.max(0, ...curves.map((c) => c.values[c.values.length - 1] || 0));
   const shown = Math.max(longest, limit && limit < 6 * longest ? limit : 0);
@@ -16,7 +16,7 @@ function drawCdf(pen, { title, of, none, limit }, curves, box, theme) {
   const y = (share) => box.y + box.h - share * box.h;
   pen.text(title, box.x - 34, box.y - 24, { size: 12, weight: 600 });
   const kept = curves.filter((c) => c.share != null);
-  const words = limit ? `SLO ${seconds(limit)}${kept.length ? ": kept by " : ""}` : `share of ${of}, p50 and p95 marked`;
+  const words = limit ? `SLO ${seconds(limit)}${kept.length ? ": kept by " : ""}` : "of finished requests, p50 and p95 marked";
   pen.text(words, box.x - 34, box.y - 10, { size: 10, color: theme.soft });
   let place = box.x - 34 + pen.measure(words, 10);
   kept.forEach(({ share, color }, i) => {
@@ -72,18 +72,19 @@ function drawWork(pen, store, box, theme) {
     const y = box.y + 34 + index * 42;
     const useful = lane.work.prefill + lane.work.decode;
     const waste = lane.work.padding + lane.work.wasted;
-    pen.text(config.runs[index].name, box.x, y, { size: 11, weight: 600 });
     const share = useful + waste ? Math.round((100 * waste) / (useful + waste)) : 0;
     const wasted = waste ? `${share}% wasted` : "none wasted";
     let note = useful + waste ? `${plainNumber(useful)} useful, ${wasted}` : "";
-    if (pen.measure(config.runs[index].name, 11, 600) + pen.measure(note, 11) + 12 > box.w) note = wasted;
+    if (pen.measure(config.runs[index].name, 11, 600) + pen.measure(note, 11) + 12 > box.w && note) note = wasted;
+    const room = box.w - pen.measure(note, 11) - 12;
+    pen.text(pen.fitName(config.runs[index].name, room, 11, 600), box.x, y, { size: 11, weight: 600 });
     pen.text(note, box.x + box.w, y, { size: 11, align: "right", color: theme.soft });
     pen.panel(box.x, y + 9, box.w, 15);
     let left = box.x;
     for (const name of names) {
       const width = (lane.work[name] / high) * box.w;
       const kind = config.kinds.find((entry) => entry.name === name);
-      ctx.fillStyle = kind.hatched ? hatch(ctx, kind.color, ratio) : kind.color;
+      ctx.fillStyle = kind.hatched ? hatch(ctx, kind.color, ratio, 0.9, kind.backward) : kind.color;
       ctx.fillRect(left, y + 9, width, 15);
       left += width;
     }

@@ -46,7 +46,7 @@ Object.assign(View.prototype, {
       drawStrip(pen, store, index, lane, place, scale, theme);
       return rows;
     });
-    if (store.head.state === "ready") pen.text(config.invitation, box.x + box.w / 2, box.y + box.h / 2, { align: "center", size: 14, color: theme.soft, halo: theme.background });
+    if (store.head.state === "ready") pen.text(pen.fit(config.invitation, box.w - 20, 14), box.x + box.w / 2, box.y + box.h / 2, { align: "center", size: 14, color: theme.soft, halo: theme.background });
     drawTimeGrid(pen, [...plan.lanes, ...plan.charts], scale, theme);
     drawTimeAxis(pen, plan.axis, scale, theme, `time (s, ${config.measured ? "measured" : "simulated"})`);
     this.drawCharts(pen, plan, scale);
@@ -82,10 +82,11 @@ Object.assign(View.prototype, {
     pen.ctx.arc(box.x + 5, y, 5, 0, 2 * Math.PI);
     pen.ctx.fillStyle = run.color;
     pen.ctx.fill();
-    pen.text(run.name, box.x + 16, y, { size: 13, weight: 600 });
     const words = this.laneWords(index, lane);
     pen.text(words, box.x + box.w, y, { size: 11, align: "right", color: theme.soft });
-    const left = box.x + 24 + pen.measure(run.name, 13, 600);
+    const name = pen.fitName(run.name, box.w - pen.measure(words, 11) - 40, 13, 600);
+    pen.text(name, box.x + 16, y, { size: 13, weight: 600 });
+    const left = box.x + 24 + pen.measure(name, 13, 600);
     const room = box.x + box.w - pen.measure(words, 11) - 14 - left;
     pen.text(pen.fit(run.spec === run.name ? "" : run.spec, room, 11), left, y, { size: 11, color: theme.soft });
   },
@@ -142,10 +143,11 @@ Object.assign(View.prototype, {
       const { slo, [`${name}_p50`]: p50, [`${name}_p95`]: p95 } = lane.numbers;
       return { values: lane[name], color: config.runs[i].color, p50, p95, share: slo?.[name] };
     });
-    const words = { title: "Time to first token", of: "first tokens", none: "no first token yet", limit: config.slo.ttft };
+    const words = { title: "Time to first token", none: "no request has finished yet", limit: config.slo.ttft };
     drawCdf(pen, words, curves("ttft"), box, theme);
-    const itl = { title: "Inter-token latency", of: "gaps", none: "no second token yet", limit: config.slo.itl };
+    const itl = { title: "Inter-token latency", none: "no request has finished yet", limit: config.slo.itl };
     drawCdf(pen, itl, curves("itl"), gaps, theme);
     drawWork(pen, store, work, theme);
+    this.side.title = config.runs.map((run) => run.name).filter((name) => name.length > 12).join("\n"); // they may be cut short
   },
 });

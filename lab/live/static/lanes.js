@@ -86,9 +86,12 @@ function drawLane(pen, store, index, lane, box, scale, theme) {
   ctx.restore();
   drawMarks(pen, lane, box, scale, theme);
   if (lane.begun && !lane.done) drawNow(pen, lane.now, box, scale, config.runs[index].color);
-  pen.text("requests", 4, box.y + box.h / 2, { color: theme.soft, size: 10, turn: true });
+  pen.text("request", 4, box.y + box.h / 2, { color: theme.soft, size: 10, turn: true });
   const every = ticks(0, box.capacity, Math.max(2, box.h / 44)).filter((t) => t > 0 && t <= box.capacity);
-  if (!config.scroll) for (const t of every) pen.text(plainNumber(t), box.x - 6, box.y + (t - 0.5) * box.pitch, { align: "right", color: theme.soft, size: 10 });
+  for (const t of config.scroll ? [] : every) { // ids, of those that are there
+    const id = rows[t] ? rows[t].id : t;
+    if (t < box.capacity && id < 1000000) pen.text(String(id), box.x - 6, box.y + (t + 0.5) * box.pitch, { align: "right", color: theme.soft, size: 10 });
+  }
   return rows;
 }
 
@@ -123,7 +126,7 @@ function drawBar(pen, kinds, [code, start, end, real, padding, cached], y, pitch
   ctx.fillRect(x0, y, width, height);
   if (share < 1) {
     const other = kinds.find((entry) => entry.name === (cached ? "cached" : "padding"));
-    ctx.fillStyle = other.hatched ? hatch(ctx, other.color, ratio) : other.color;
+    ctx.fillStyle = other.hatched ? hatch(ctx, other.color, ratio, 0.9, other.backward) : other.color;
     const more = cached ? Math.max(0, 6 - width) : 0; // a short step must not hide what it was spared
     ctx.fillRect(x0 - more, y + (more ? 0 : height), width + more, more ? full : full - height);
   }
@@ -191,21 +194,26 @@ function drawNow(pen, now, box, scale, color) {
   ctx.fill();
 }
 
-// The batch of each step, stacked: how many rows computed prompts, output tokens, nothing of use.
+// The batch of each step, stacked: how many rows computed prompts, output tokens, nothing of use. Where steps are too
+// many for a page, neighbours are one column: the mean, and in grey the largest batch among them.
 function drawStrip(pen, store, index, lane, box, scale, theme) {
   const { ctx, ratio } = pen;
   const { config } = store;
   const y = box.y + box.h + 4;
   const height = box.strip;
   pen.panel(box.x, y, box.w, height);
-  const limit = Math.max(config.runs[index].limit || 1, ...lane.steps.map((step) => step[3] + step[4] + step[5]));
+  const limit = lane.steps.reduce((most, step) => Math.max(most, step[16] || step[3] + step[4] + step[5]), config.runs[index].limit || 1);
   const unit = (height - 2) / limit;
   const colors = ["prefill", "decode", "wasted"].map((name) => config.kinds.find((kind) => kind.name === name));
   for (const step of lane.steps) {
     if (step[2] < scale.from || step[1] > scale.to) continue;
     const x0 = scale.x(Math.max(step[1], scale.from));
     const full = scale.x(step[2]) - x0;
-    const width = Math.max(0.5, full > 4 ? full - 1 : full);
+    const width = Math.max(0.5, full > 4 && stepsIn(step) === 1 ? full - 1 : full);
+    if (step[16]) { // several steps: their mean, and behind it the largest of them
+      ctx.fillStyle = alpha(theme.ink, 0.13);
+      ctx.fillRect(x0, y + height - step[16] * unit, width, step[16] * unit);
+    }
     let bottom = y + height;
     for (const [place, column] of [[1, 4], [0, 3], [2, 5]]) {
       if (!step[column]) continue;

@@ -36,6 +36,15 @@ class Pen {
     return length > 3 ? `${text.slice(0, length)}…` : "";
   }
 
+  // A name that is too long keeps its beginning and its end, which tell policies apart.
+  fitName(name, room, size, weight) {
+    if (this.measure(name, size, weight) <= room) return name;
+    let length = name.length - 1;
+    const cut = () => `${name.slice(0, Math.ceil(length / 2))}…${name.slice(name.length - Math.floor(length / 2))}`;
+    while (length > 3 && this.measure(cut(), size, weight) > room) length -= 1;
+    return length > 3 ? cut() : "";
+  }
+
   text(text, x, y, { color, size = 11, weight = 400, align = "left", turn = false, halo = null } = {}) {
     const { ctx } = this;
     this.font(size, weight);

@@ -22,6 +22,8 @@ Object.assign(View.prototype, {
     const rect = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - rect.left, event.clientY - rect.top];
     const place = this.plan.lanes.findIndex((box) => y >= box.y && y <= box.y + box.h + box.strip + 4);
+    const titled = this.plan.lanes.findIndex((box) => y < box.y && y >= box.y - 24);
+    this.canvas.title = titled < 0 ? "" : this.config.runs[titled].name; // there it may be cut short
     const axis = y >= this.plan.axis.y && y <= this.plan.axis.y + 30;
     if ((place < 0 && !axis) || x < GUTTER) return this.leave();
     const lane = axis ? this.scrubLane() : place;
@@ -54,16 +56,19 @@ Object.assign(View.prototype, {
     const lines = [];
     const request = row != null ? this.laneShown(lane).rows.get(row) : null;
     if (request) {
-      lines.push(make("b", {}, `request ${this.nameOf(request)}`));
+      lines.push(make("b", {}, `request ${nameOfId(request.id)}`));
       lines.push(make("div", {}, `${request.prompt} prompt tokens, ${request.output} of at most ${request.max} output tokens`));
       if (request.cached) lines.push(make("div", {}, `${request.cached} tokens found in the prefix cache`));
       if (request.first != null) lines.push(make("div", {}, `first token after ${seconds(request.first - request.arrival)}`));
     }
     if (step) {
       const [index, start, end, prefill, decode, wasted, computed, padded] = step;
-      lines.push(make("b", {}, `step ${index}, ${seconds(end - start)}`));
-      const rows = [[prefill, "prompt"], [decode, "decode"], [wasted, "finished"]].filter(([n]) => n).map(([n, word]) => `${n} ${word}`);
-      lines.push(make("div", {}, `${prefill + decode + wasted} rows: ${rows.join(", ")}`));
+      const count = stepsIn(step);
+      const number = (n) => plainNumber(Math.round(10 * n) / 10);
+      lines.push(make("b", {}, count > 1 ? `steps ${index} to ${index + count - 1}, ${seconds(end - start)}` : `step ${index}, ${seconds(end - start)}`));
+      const rows = [[prefill, "prompt"], [decode, "decode"], [wasted, "finished"]].filter(([n]) => n).map(([n, word]) => `${number(n)} ${word}`);
+      const total = count > 1 ? `${number(prefill + decode + wasted)} rows on average, ${step[15]} to ${step[16]}` : `${prefill + decode + wasted} rows`;
+      lines.push(make("div", {}, `${total}: ${rows.join(", ")}`));
       lines.push(make("div", {}, `${computed} tokens computed${padded ? `, ${padded} of padding` : ""}`));
       lines.push(make("div", {}, `${step[10]} waiting afterwards, ${step[11]} blocks in use`));
     }
@@ -71,10 +76,6 @@ Object.assign(View.prototype, {
     this.tip.replaceChildren(...lines);
     const flip = x > this.plan.width - 250;
     Object.assign(this.tip.style, { left: flip ? "" : `${x + 14}px`, right: flip ? `${this.plan.width - x + 14}px` : "", top: `${y + 14}px` });
-  },
-
-  nameOf(request) {
-    return request.hand ? "sent by hand" : nameOfId(request.id);
   },
 
   // Left and right go through steps, up and down through requests, Enter explains one.
@@ -91,7 +92,7 @@ Object.assign(View.prototype, {
     if (index < 0 && dy < 0 && lane > 0) index = this.shown[(lane -= 1)].length - 1;
     if (index >= this.shown[lane].length && lane + 1 < this.shown.length) [lane, index] = [lane + 1, 0];
     const row = dy || this.cursor ? this.shown[lane][Math.max(0, Math.min(this.shown[lane].length - 1, index))] : null;
-    const step = this.scrub?.lane === lane ? this.laneShown(lane).steps.find((s) => s[0] === this.scrub.index) || null : null;
+    const step = this.scrub?.lane === lane ? stepAt(this.laneShown(lane).steps, this.scrub.index) : null;
     this.cursor = { lane, step, row: row ? row.id : null };
     this.draw();
     const box = this.plan.lanes[lane];
@@ -101,10 +102,10 @@ Object.assign(View.prototype, {
   },
 });
 
-// Requests are counted from 1; further samples of a prompt say so.
+// A request is called by its id, as in reports, exports and errors; further samples of a prompt say so.
 function nameOfId(id) {
   const sample = Math.floor(id / 2 ** 32);
   const number = id % 2 ** 32;
-  const name = number >= 1000000 ? "sent by hand" : String(number + 1);
-  return `${name}${sample ? `, sample ${sample + 1}` : ""}`;
+  const name = number >= 1000000 ? `sent by hand (id ${number})` : String(number);
+  return `${name}${sample ? ` (sample ${sample + 1})` : ""}`;
 }

@@ -21,7 +21,7 @@ Object.assign(View.prototype, {
     this.where = make("output", { class: "lab-where" });
     this.liveButton = button("Now", "Back to what happens now", () => this.goLive());
     this.pickers = this.config.runs.map((run, lane) =>
-      make("button", { type: "button", class: "lab-button lab-small", style: `--lane: ${run.color}`, title: `Look at the steps of ${run.name}`, onclick: () => this.watch(lane) }, make("i", { class: "lab-dot" }), run.name));
+      make("button", { type: "button", class: "lab-button lab-small", style: `--lane: ${run.color}`, title: `Look at the steps of ${run.name}`, onclick: () => this.watch(lane) }, make("i", { class: "lab-dot" }), make("span", { class: "lab-name" }, run.name)));
     const group = make("span", { class: "lab-pickers", role: "group", "aria-label": "Policy to look at" }, ...(this.pickers.length > 1 ? this.pickers : []));
     return make("div", { class: "lab-scrub" }, group, button("◀", "One step back", () => this.stepBy(-1)), this.slot, button("▶", "One step on", () => this.stepBy(1)), this.liveButton, this.where);
   },
@@ -81,7 +81,7 @@ Object.assign(View.prototype, {
 
   timeOf({ lane, index }) {
     const { records, steps } = this.store.lanes[lane];
-    return records.get(index)?.start ?? steps.find((step) => step[0] === index)?.[1] ?? 0;
+    return records.get(index)?.start ?? stepAt(steps, index)?.[1] ?? 0;
   },
 
   // The step of another policy at the same time, as far as it is on the page.
@@ -92,9 +92,9 @@ Object.assign(View.prototype, {
 
   // -- asking the kernel ---------------------------------------------------------------------------------
   // The page keeps only what is recent: of longer runs the requests at that time are asked for too.
-  needsPast(lane, index) {
-    const { steps, rows, numbers } = this.store.lanes[lane];
-    return this.config.scroll || numbers.arrived > rows.size || (steps.length > 0 && index < steps[0][0]);
+  needsPast(lane) {
+    const { rows, numbers } = this.store.lanes[lane];
+    return this.config.scroll || numbers.arrived > rows.size;
   },
 
   ask(lane, index) {
@@ -103,7 +103,7 @@ Object.assign(View.prototype, {
       return;
     }
     this.asked = { at: performance.now(), next: null };
-    this.tell({ command: "past", lane, index, around: Boolean(this.scrub) && this.needsPast(lane, index) });
+    this.tell({ command: "past", lane, index, around: Boolean(this.scrub) && this.needsPast(lane) });
   },
 
   hearPast() {

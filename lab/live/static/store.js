@@ -1,8 +1,42 @@
 // What the kernel has told us so far. Messages carry only what changed; a gap in their numbers asks for everything.
 
-const KEPT_STEPS = 4000;
+const KEPT_STEPS = 2000; // as they came; older ones are merged into as many
 const KEPT_RECORDS = 300;
 const KEPT_REASONS = 60;
+
+// Records as lab.live.steps makes them: [index, start, end, 3 numbers of rows, 3 sums, 5 of the last step], and of
+// several steps that became one also [count, fewest rows, most rows].
+function stepsIn(step) {
+  return step[14] || 1;
+}
+
+function mergedSteps(a, b) {
+  const span = b[2] - a[1];
+  const share = span > 0 ? [(a[2] - a[1]) / span, (b[2] - b[1]) / span] : [0.5, 0.5];
+  const rows = [3, 4, 5].map((i) => share[0] * a[i] + share[1] * b[i]);
+  const ends = [a, b].map((step) => (step[14] ? [step[15], step[16]] : Array(2).fill(step[3] + step[4] + step[5])));
+  const bounds = [Math.min(ends[0][0], ends[1][0]), Math.max(ends[0][1], ends[1][1])];
+  return [a[0], a[1], b[2], ...rows, ...[6, 7, 8].map((i) => a[i] + b[i]), ...b.slice(9, 14), stepsIn(a) + stepsIn(b), ...bounds];
+}
+
+// The record of a step.
+function stepAt(steps, index) {
+  return steps.find((step) => step[0] <= index && index < step[0] + stepsIn(step)) || null;
+}
+
+// Half the records at most: neighbours become one, first those that follow each other without a gap.
+function halved(steps) {
+  for (let per = 2; ; per *= 2) {
+    const found = [];
+    for (const step of steps) {
+      const last = found[found.length - 1];
+      const near = last && (per > 64 || step[1] - last[2] <= 0.1 * (step[2] - last[1]));
+      if (near && stepsIn(last) + stepsIn(step) <= per) found[found.length - 1] = mergedSteps(last, step);
+      else found.push(step);
+    }
+    if (found.length <= steps.length / 2 + 1 || per > 1e12) return found;
+  }
+}
 
 class LaneStore {
   constructor() {
@@ -29,7 +63,9 @@ class LaneStore {
     if (whole) this.rows.clear();
     for (const id of news.gone) this.rows.delete(id);
     for (const entry of news.rows) this.applyRow(this.rows, entry);
-    this.steps = whole ? news.steps : this.steps.concat(news.steps).slice(-KEPT_STEPS);
+    this.steps = whole ? news.steps : this.steps.concat(news.steps);
+    const old = this.steps.length - KEPT_STEPS;
+    if (old > KEPT_STEPS) this.steps = halved(this.steps.slice(0, old)).concat(this.steps.slice(old));
     const { width, from, ...columns } = news.series;
     if (width !== this.series.width && from > 0) return false; // bins were merged and we missed it
     this.series.width = width;

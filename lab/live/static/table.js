@@ -27,14 +27,15 @@ Object.assign(View.prototype, {
     this.cells = this.config.runs.map((run) => {
       const values = COLUMNS.map(() => make("td"));
       const state = make("small");
-      const name = make("th", { scope: "row", style: `--lane: ${run.color}` }, make("i", { class: "lab-dot" }), make("span", {}, run.name, state));
+      const name = make("th", { scope: "row", style: `--lane: ${run.color}` }, make("i", { class: "lab-dot" }), make("span", { class: "lab-name", title: run.name }, run.name), state);
       return { row: make("tr", {}, name, ...values), values, state };
     });
     this.ratio = make("tr", { class: "lab-ratio", hidden: true });
     const body = make("tbody", {}, ...this.cells.map((entry) => entry.row), this.ratio);
     const caption = make("caption", {}, `Numbers so far, ${this.config.clock}`);
     this.table = make("table", { class: "lab-table" }, caption, make("thead", {}, head), body);
-    return make("div", { class: "lab-table-wrap" }, this.table);
+    this.losses = make("div", { class: "lab-losses", role: "status", hidden: true });
+    return make("div", { class: "lab-table-wrap" }, this.table, this.losses);
   },
 
   laneState(index) {
@@ -62,7 +63,16 @@ Object.assign(View.prototype, {
       });
     });
     this.fillRatio(all);
+    this.sayLosses(all);
     this.speak(all);
+  },
+
+  // Requests that were refused or given up, and why.
+  sayLosses(all) {
+    const lost = all.map((n, i) => (n.losses ? `${this.config.runs[i].name}: ${n.losses}` : "")).filter(Boolean);
+    const text = lost.join("\n");
+    if (this.losses.textContent !== text) this.losses.textContent = text;
+    this.losses.hidden = !text;
   },
 
   fillRatio(all) {
@@ -79,7 +89,8 @@ Object.assign(View.prototype, {
       const value = better > 0 || ratio > 1 ? ratio : 1 / ratio;
       return make("td", { class: Math.abs(ratio - 1) < 0.02 ? "" : good ? "good" : "bad" }, `${value.toFixed(value < 10 ? 2 : 0)}${word}`);
     });
-    this.ratio.replaceChildren(make("th", { scope: "row" }, make("span", {}, `${runs[all.length - 1].name} against ${runs[0].name}`)), ...cells);
+    const words = `${runs[all.length - 1].name} against ${runs[0].name}`;
+    this.ratio.replaceChildren(make("th", { scope: "row" }, make("span", { class: "lab-name wide", title: words }, words)), ...cells);
   },
 
   // What a screen reader hears: at every change of state, else every ten seconds.
@@ -91,7 +102,7 @@ Object.assign(View.prototype, {
     const parts = this.config.runs.map((run, i) => {
       if (!this.store.lanes[i].begun) return `${run.name}: not begun.`;
       const words = this.columns().map(([label, show]) => `${label} ${show(all[i], this.config)}`).join(", ");
-      return `${run.name}: ${words}.`;
+      return `${run.name}: ${words}${all[i].losses ? `; ${all[i].losses}` : ""}.`;
     });
     const text = `${head.state}. ${parts.join(" ")}`;
     this.twin.textContent = text;

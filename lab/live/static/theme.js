@@ -56,15 +56,16 @@ function watchTheme(changed) {
 
 const hatches = new Map();
 
-// Diagonal stripes of `color`, sharp at the given device pixel ratio.
-function hatch(ctx, color, ratio, weight = 0.9) {
-  const key = `${color} ${ratio} ${weight}`;
+// Diagonal stripes of `color`, sharp at the given device pixel ratio; `backward` ones lean to the left.
+function hatch(ctx, color, ratio, weight = 0.9, backward = false) {
+  const key = `${color} ${ratio} ${weight} ${backward}`;
   if (!hatches.has(key)) {
     const size = Math.round(5 * ratio);
     const tile = Object.assign(document.createElement("canvas"), { width: size, height: size });
     const pen = tile.getContext("2d");
     pen.fillStyle = alpha(color, 0.28);
     pen.fillRect(0, 0, size, size);
+    if (backward) pen.setTransform(-1, 0, 0, 1, size, 0);
     pen.strokeStyle = alpha(color, weight);
     pen.lineWidth = 1.25 * ratio;
     pen.beginPath();

@@ -33,6 +33,7 @@ class View {
     this.command = 0;
     this.root = make("div", { class: "lab-live" });
     this.root.append(this.buildControls(), this.buildNote(), this.buildTable(), this.buildLegend(), this.buildScrub(), this.buildBody(), this.buildFoot());
+    if (this.config.kept) this.root.append(make("style", {}, `.${this.config.kept} { display: none; }`)); // its twin for when it is gone
     el.append(this.root);
     this.theme = readTheme(this.root);
     this.listener = (message) => this.hear(message);
@@ -92,7 +93,7 @@ class View {
   buildLegend() {
     const entries = this.config.kinds.filter((kind) => kind.legend).map((kind) => {
       const style = `--c: ${kind.color}`;
-      return make("li", {}, make("i", { class: `lab-swatch${kind.hatched ? " hatched" : ""}${kind.thin ? " thin" : ""}`, style }), kind.label);
+      return make("li", {}, make("i", { class: `lab-swatch${kind.hatched ? " hatched" : ""}${kind.backward ? " backward" : ""}${kind.thin ? " thin" : ""}`, style }), kind.label);
     });
     entries.push(make("li", {}, make("i", { class: "lab-swatch dot" }), "first token delivered"));
     return make("ul", { class: "lab-legend", "aria-label": "Legend" }, ...entries);
