@@ -14,6 +14,8 @@ from lab.plan import StepResult
 from lab.request import Request
 from lab.trace import RunTrace, StepTrace
 
+PATIENCE = 1000  # turns
+
 
 class Clock(Protocol):
     """Seconds since the run began."""
@@ -102,15 +104,11 @@ class Driver:
     def tick(self) -> StepTrace | None:
         """Carry out one step, or move to the next event; sets `done` when nothing is left to do."""
         now = self.clock.now()
-        while self._arrivals and self._arrivals[-1].arrival_time <= now:
-            self.engine.submit(self._arrivals.pop())
-        self.engine.more_expected = bool(self._arrivals)
-        next_arrival = self._arrivals[-1].arrival_time if self._arrivals else inf
-        flight = self.engine.begin(now, until=next_arrival if self._leaps else None)
+        times = self._arrive(now)
+        flight = self.engine.begin(now, until=min(times, default=inf) if self._leaps else None)
         if flight is not None:
             self.clock.elapse(self.engine.execute(flight), now)
             return self.engine.commit(flight, self.clock.now())
-        times = [self._arrivals[-1].arrival_time] if self._arrivals else []
         times += [self.engine.wake_at] if self.engine.wake_at is not None else []
         if times:
             self.clock.wait_until(min(times), self.engine.wake)
@@ -122,11 +120,23 @@ class Driver:
         """Drive until every request has ended."""
         idle_turns, last = 0, -1.0
         while not self.done:
-            moved = self.tick() is not None or self.clock.now() > last
+            moved = bool(self.tick()) or self.clock.now() > last
             idle_turns, last = 0 if moved else idle_turns + 1, self.clock.now()
-            if idle_turns > 1000:
-                raise BadPolicy(
-                    f"{len(self.engine.scheduler.waiting)} requests wait, nothing runs and no timer is set: "
-                    f"{self.engine.scheduler.axes.batching.name} batching never starts them"
-                )
+            if idle_turns > PATIENCE:
+                raise never_starts(self.engine)
         return self.engine.flush()
+
+    def _arrive(self, now: float) -> list[float]:
+        """Submit what has arrived by `now`; the time of the next arrival, if there is one."""
+        while self._arrivals and self._arrivals[-1].arrival_time <= now:
+            self.engine.submit(self._arrivals.pop())
+        self.engine.more_expected = bool(self._arrivals)
+        return [self._arrivals[-1].arrival_time] if self._arrivals else []
+
+
+def never_starts(engine: Engine) -> BadPolicy:
+    """What to raise after PATIENCE turns in which nothing happened and nothing could be waited for."""
+    return BadPolicy(
+        f"{len(engine.scheduler.waiting)} requests wait, nothing runs and no timer is set: "
+        f"{engine.scheduler.axes.batching.name} batching never starts them"
+    )

@@ -16,7 +16,7 @@ from math import inf
 from queue import SimpleQueue
 from typing import Protocol
 
-from lab.clock import Clock
+from lab.clock import Clock, Driver
 from lab.engine import Engine, Flight
 from lab.errors import BadPolicy
 from lab.lanes import Lane
@@ -43,7 +43,7 @@ class Device(Protocol):
         ...
 
 
-class LaneDriver:
+class LaneDriver(Driver):
     """Feeds arrivals to one engine and keeps all its lanes busy; `run` does it until every request has ended."""
 
     def __init__(
@@ -52,18 +52,14 @@ class LaneDriver:
         if engine.scheduler.axes.batching.carries_finished and len(lanes) > 1:
             name = engine.scheduler.axes.batching.name
             raise BadPolicy(f"{len(lanes)} lanes with {name} batching: its batch is one rectangle and cannot be split")
-        self.engine, self.clock, self.lanes, self.device = engine, clock, list(lanes), device
-        self._arrivals = sorted(arrivals, key=lambda request: request.order, reverse=True)
+        super().__init__(engine, arrivals, clock)
+        self.lanes, self.device = list(lanes), device
         self._flights: dict[int, Flight] = {}
-        self.done = False
 
     def tick(self) -> list[StepTrace]:
         """Begin what can begin, then let time pass to the next event; the steps that ended there."""
         now = self.clock.now()
-        while self._arrivals and self._arrivals[-1].arrival_time <= now:
-            self.engine.submit(self._arrivals.pop())
-        self.engine.more_expected = bool(self._arrivals)
-        times = [self._arrivals[-1].arrival_time] if self._arrivals else []
+        times = self._arrive(now)
         for index, lane in enumerate(self.lanes):
             if index not in self._flights and not self._copying:
                 flight = self.engine.begin(now, lane)
@@ -88,17 +84,10 @@ class LaneDriver:
 
     def run(self) -> RunTrace:
         """Drive until every request has ended."""
-        idle_turns, last = 0, -1.0
         try:
-            while not self.done:
-                moved = bool(self.tick()) or self.clock.now() > last
-                idle_turns, last = 0 if moved else idle_turns + 1, self.clock.now()
-                if idle_turns > 1000:
-                    waiting = len(self.engine.scheduler.waiting)
-                    raise BadPolicy(f"{waiting} requests wait, nothing runs and no timer is set: no lane starts them")
+            return super().run()
         finally:
             self.device.close()
-        return self.engine.flush()
 
 
 class SharedTime:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from typing import Any
 
 from lab.errors import BadPolicy, LabError
 from lab.numbers import real
+from lab.setup.machine import processor, usable_cores
 from lab.setup.paths import ROOT, data_dir
 
 _kept: dict[str, Measurement] = {}  # of this process, for computers on which nothing can be written
@@ -38,6 +38,17 @@ class Peaks:
         for name in ("flops", "bytes_per_s"):
             if real(getattr(self, name), f"{name} of a peak is") == 0:
                 raise BadPolicy(f"{name} of a peak is 0; it must be above 0")
+
+    @classmethod
+    def of(cls, meta: dict[str, Any]) -> Peaks | None:
+        """Those that a run was judged by, from its trace's `meta`; None where it knew none."""
+        if not (meta.get("peak_flops") and meta.get("peak_bytes_per_s")):
+            return None
+        return cls(meta["peak_flops"], meta["peak_bytes_per_s"], meta.get("peak_source", "as the run says"))
+
+    def as_meta(self) -> dict[str, Any]:
+        """What `of` reads back."""
+        return {"peak_flops": self.flops, "peak_bytes_per_s": self.bytes_per_s, "peak_source": self.source}
 
     @property
     def ridge(self) -> float:
@@ -105,16 +116,8 @@ def keep(flops: float, bytes_per_s: float, device: str = "cpu", how: str = "") -
 
 def machine() -> str:
     """This computer's processor and how many cores this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     return f"{processor()}, {cores} core{'s' if cores > 1 else ''}"
-
-
-def processor() -> str:
-    """Name of the processor, "unknown processor" where the system does not say."""
-    with suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return platform.processor() or "unknown processor"
 
 
 def files() -> tuple[Path, ...]:

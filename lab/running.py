@@ -112,11 +112,7 @@ def build_engine(
         engine.trace.meta["logit_tolerance"] = model.logit_tolerance
     peaks = model.peaks() if hasattr(model, "peaks") else None
     if peaks is not None:
-        engine.trace.meta |= {
-            "peak_flops": peaks.flops,
-            "peak_bytes_per_s": peaks.bytes_per_s,
-            "peak_source": peaks.source,
-        }
+        engine.trace.meta |= peaks.as_meta()
     return engine
 
 

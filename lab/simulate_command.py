@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lab.cli import _axis_values, _check_writable, _parser, _slo, combinations
+from lab.cli import _announce, _axis_values, _check_writable, _parser, _slo, combinations
 from lab.errors import BadPolicy, BadWorkload
 from lab.shared_prefixes import WORKLOADS
 from lab.workload import Workload
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     work, model = workload(options), _model(options)
     common = _common(options)
     runs = combinations(_axis_values(options))
-    print(f"{model.name}: {len(work):,} requests of {work.name}")
+    _announce(work, model)
     if len(runs) > 1:
         return _sweep(work, model, runs, common, options)
     axes = next(iter(runs.values()))

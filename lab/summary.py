@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,6 +36,17 @@ WHERE_KNOWN: tuple[tuple[str, Any], ...] = (  # shown when at least one run has 
 )
 
 
+def aligned(lines: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Rows of cells as lines of text, columns two spaces apart and flush right, the first `left` of them flush left."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(
+            c.ljust(w) if place < left else c.rjust(w) for place, (c, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    ]
+
+
 def summary_table(reports: dict[str, Report], extra: dict[str, dict[str, str]] | None = None) -> str:
     """Metrics down, runs across. `extra` adds rows: label -> {run name: text}."""
     names = list(reports)
@@ -44,11 +56,7 @@ def summary_table(reports: dict[str, Report], extra: dict[str, dict[str, str]] |
         shown = [show(report) for report in reports.values()]
         lines += [(label, *(cell or "–" for cell in shown))] if any(shown) else []
     lines += [(label, *(cells.get(name, "") for name in names)) for label, cells in (extra or {}).items()]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(names) + 1)]
-    text = [
-        "  ".join([line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))])
-        for line in lines
-    ]
+    text = aligned(lines, left=1)
     for name, report in reports.items():
         for request, why in list(report.refused.items())[:3]:
             text.append(f"refused ({name}): {why or f'request {request}'}")

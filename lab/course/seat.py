@@ -15,6 +15,7 @@ from importlib import metadata
 from lab.course.guard import describe_error
 from lab.course.predictions import has_widgets
 from lab.setup import fetch_model, stamp
+from lab.setup.machine import usable_cores
 from lab.setup.paths import DEFAULT_MODEL, model_dir
 
 MARKS = {"ok": "✔", "note": "○", "missing": "✘"}
@@ -118,7 +119,7 @@ def _model() -> tuple[str, str]:
 
 
 def _cores() -> tuple[str, str]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = usable_cores()
     busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if usable < 2:
         return "note", "1 usable: live parts will stutter, measured times will be long"

@@ -186,7 +186,7 @@ def _attend(table, visible, queries, keys, values, first_head, group, kv_head, o
 
 @callback()
 def attend_unit(arguments, unit):
-    """Unit `unit` of (row, first token, tokens, kv head). Arguments (int64): see `arguments_of`."""
+    """Unit `unit` of (row, first token, tokens, kv head). Arguments: as `PagedAttention.attend` lays them out."""
     units, tables, table_width, visible, queries, keys, values, output = [load(arguments + 8 * i) for i in range(8)]
     tokens, heads, dim, blocks, kv_heads, slots = [load(arguments + 64 + 8 * i) for i in range(6)]
     row, first, count, kv_head = [load(units + 32 * unit + 8 * i) for i in range(4)]

@@ -14,6 +14,7 @@ from typing import Any
 from lab.errors import BadPolicy
 from lab.metrics import Report
 from lab.running import Comparison, compare
+from lab.summary import aligned
 from lab.workload import Workload
 
 
@@ -49,10 +50,8 @@ class Streams:
     def __str__(self) -> str:
         rows = self.rows()
         lines = [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
         clock = "measured" if self[rows[0]["lanes"]].measured else "simulated"
-        table = ["  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in lines]
-        return "\n".join([*table, f"times: {clock}"])
+        return "\n".join([*aligned(lines), f"times: {clock}"])
 
 
 def streams(work: Workload, model: Any, lanes: Sequence[str] = ("one", "split:2", "phases"), **options: Any) -> Streams:

@@ -6,15 +6,18 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lab import axes as axis_specs
+from lab.clock import PATIENCE, never_starts
 from lab.engine import Engine
 from lab.errors import BadPolicy
 from lab.live.feed import Feed
 from lab.live.pace import MeasuredClock, PacedClock
 from lab.live.story import SENT_IDS, Reader, Story
 from lab.live.style import QUANTITIES
+from lab.peaks import Peaks
 from lab.request import SamplingParams
 from lab.trace import RequestInfo, RunTrace, StepTrace
 
@@ -39,15 +42,6 @@ def with_limit(policy: Any, limit: int) -> Any:
     return changed
 
 
-def peaks_of(trace: RunTrace) -> dict[str, Any] | None:
-    """{"flops", "bytes_per_s", "source"} of the machine the run's numbers are a share of; None where unknown."""
-    meta = trace.meta
-    if not (meta.get("peak_flops") and meta.get("peak_bytes_per_s")):
-        return None
-    peak = {"flops": meta["peak_flops"], "bytes_per_s": meta["peak_bytes_per_s"]}
-    return peak | {"source": meta.get("peak_source", "")}
-
-
 class Lane:
     """Drives one engine through the story; `tick` is one turn of the loop, as in `lab.clock.Driver`."""
 
@@ -62,7 +56,8 @@ class Lane:
         self.name, self.engine, self.clock, self.slo = name, engine, clock, slo or {}
         self.feed = Feed(name, slo=slo)
         self.trace: RunTrace = engine.trace
-        self.feed.peaks = peaks_of(self.trace)
+        peaks = Peaks.of(self.trace.meta)
+        self.feed.peaks = None if peaks is None else asdict(peaks)
         self.reader = Reader(story)
         self.lock = threading.Lock()  # held while the trace changes
         self.done = False
@@ -129,11 +124,8 @@ class Lane:
 
     def _give_up_if_stuck(self) -> None:
         self._stuck += 1
-        if self._stuck > 1000:
-            waiting, policy = len(self.engine.scheduler.waiting), self.engine.scheduler.axes.batching.name
-            raise BadPolicy(
-                f"{waiting} requests wait, nothing runs and no timer is set: {policy} batching never starts them"
-            )
+        if self._stuck > PATIENCE:
+            raise never_starts(self.engine)
 
     def finish(self) -> None:
         """No more steps: late events go to the trace, and the memory of keys and values is let go."""

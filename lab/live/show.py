@@ -11,6 +11,7 @@ from typing import Any
 
 from lab.live.names import plain
 from lab.live.svg import to_svg
+from lab.summary import aligned
 
 
 def bundle(figure: Any, alt: str = "", table: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -60,8 +61,7 @@ def as_text(table: Any) -> str:
         return ""
     names = list(dict.fromkeys(name for row in rows for name in row))
     cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
-    return "\n".join("  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+    return "\n".join(line.rstrip() for line in aligned(cells))
 
 
 def _cell(value: Any) -> str:

@@ -67,11 +67,6 @@ class Story:
         """Most tokens a request of the workload can hold."""
         return max(request.max_total for request in self._templates)
 
-    @property
-    def templates(self) -> list[Request]:
-        """The workload's requests; not to be run themselves."""
-        return self._templates
-
     def when(self, index: int) -> float | None:
         """Arrival time of the index-th request, None after the last one."""
         if index >= len(self._units):

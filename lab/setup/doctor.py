@@ -18,6 +18,7 @@ import psutil
 
 from lab.setup import commands, fetch_model, stamp
 from lab.setup.console import say
+from lab.setup.machine import processor, usable_cores
 from lab.setup.paths import ROOT, model_dir
 from lab.setup.torch_source import has_nvidia_gpu
 
@@ -53,25 +54,13 @@ def machine() -> dict:
     memory = psutil.virtual_memory()
     return {
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor(),
         "cores": f"{psutil.cpu_count(logical=False)} physical, {psutil.cpu_count()} logical, "
-        f"{_usable_cores()} usable by this process",
+        f"{usable_cores()} usable by this process",
         "memory": f"{memory.total / 1e9:.1f} GB, {memory.available / 1e9:.1f} GB available",
         "free disk": f"{shutil.disk_usage(ROOT).free / 1e9:.0f} GB",
         "busy": f"{psutil.cpu_percent(0.5):.0f} % of all cores, before this measures anything",
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or "unknown"
-
-
-def _usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def versions() -> dict:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.errors import LabError
+from lab.setup.machine import usable_cores
 
 LARGEST = 64 << 20  # bytes of pickled input that are still sent to workers: below the weights of a real model
 
@@ -41,11 +42,6 @@ def attempt(function: Callable[[Any, Any], Any], shared: Any, task: Any) -> Outc
         return Outcome(None, f"{type(error).__name__}: {error}")
 
 
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def outcomes(
     function: Callable[[Any, Any], Any], shared: Any, tasks: Sequence[Any], processes: int | None = None
 ) -> Iterator[tuple[int, Outcome]]:
@@ -53,7 +49,7 @@ def outcomes(
 
     `function` lies at the top level of a module. `processes` 1 computes here; by default there is one per core.
     """
-    number = min(len(tasks), processes or cores())
+    number = min(len(tasks), processes or usable_cores())
     payload = _payload(function, shared, tasks) if number > 1 and sys.executable else None
     if payload is None:
         for index, task in enumerate(tasks):

@@ -22,6 +22,7 @@ from lab.running import run
 from lab.simulation.capacity import capacity
 from lab.simulation.processes import Outcome, outcomes
 from lab.simulation.progress import Line
+from lab.summary import aligned
 from lab.workload import Workload
 
 FINDS = ("report", "capacity")
@@ -158,8 +159,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = Non
     if any(row.get("error") for row in rows):
         columns = [name for name in columns if name != "error"] + ["error"]
     lines = [columns, *([_cell(row.get(name)) for name in columns] for row in rows)]
-    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(aligned(lines))
 
 
 def _cell(value: Any) -> str:

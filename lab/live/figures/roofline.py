@@ -105,10 +105,7 @@ def points_of(name: str, report: Report) -> Iterator[Point]:
 
 def peaks_of(report: Report) -> Peaks | None:
     """Limits a run was judged by; of a measured run without any, what was measured on this computer."""
-    meta = report.trace.meta
-    if meta.get("peak_flops") and meta.get("peak_bytes_per_s"):
-        return Peaks(meta["peak_flops"], meta["peak_bytes_per_s"], meta.get("peak_source", "as the run says"))
-    return this_machine() if report.measured else None
+    return Peaks.of(report.trace.meta) or (this_machine() if report.measured else None)
 
 
 def _kind(step: Any, report: Report) -> str:
