@@ -1,7 +1,7 @@
-"""What a layer does between its matrix products: norm, RoPE and the write to the cache, the gated activation.
+"""What is done between matrix products: norm, RoPE and the write to the cache, the gated activation, the best token.
 
 In torch these are some twenty small operations a layer, each of which passes over memory and costs microseconds to
-start: with few rows about a sixth of a decode step. On the CPU each of the three is therefore one pass of our own
+start: with few rows about a sixth of a decode step. On the CPU each of the four is therefore one pass of our own
 (elementwise_kernel.py); the plain versions here say what is meant, and serve everything else (a GPU, other types).
 A row's result does not depend on the other rows in either.
 """
@@ -79,13 +79,29 @@ def gated(gate_up: Tensor) -> Tensor:
     return y
 
 
+def best_two(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids [rows] of the largest scores [rows, wide], the first among equals, and the best two values [rows, 2].
+
+    May overwrite the scores. The second of a single score is -inf.
+    """
+    if not _compiled(scores):
+        best, ids = scores.max(dim=-1)
+        second = scores.scatter_(1, ids[:, None], float("-inf")).amax(dim=-1)
+        return ids, torch.stack((best, second), dim=1)
+    scores = scores.contiguous()
+    ids, values = torch.empty(len(scores), dtype=torch.int64), torch.empty(len(scores), 2)
+    pointers = (scores.data_ptr(), ids.data_ptr(), values.data_ptr())
+    _run("best_unit", len(scores), (*pointers, *scores.shape), rows_per_unit=1)
+    return ids, values
+
+
 @lru_cache(maxsize=8)
 def _bits(number: float) -> int:
     """A float32 as the integer with the same bits, which is how it travels among int64 arguments."""
     return int(np.float32(number).view(np.int32))
 
 
-def _run(name: str, rows: int, arguments: tuple[int, ...]) -> None:
+def _run(name: str, rows: int, arguments: tuple[int, ...], rows_per_unit: int | None = None) -> None:
     kernel = kernels()
-    units = -(-rows // kernel.ROWS)
+    units = -(-rows // (rows_per_unit or kernel.ROWS))
     kernel.all_cores().run(getattr(kernel, name).address, np.array(arguments, np.int64), units)

@@ -1,4 +1,4 @@
-"""Norm, RoPE with the write to the cache, and the gated activation as one pass each. Needs numba.
+"""Norm, RoPE with the write to the cache, the gated activation and the choice of the best token. Needs numba.
 
 A unit of work is ROWS tokens, so that a decode step is one unit and stays on the core that asks for it. Arguments are
 int64: addresses, then sizes (see elementwise.py, which lays them out).
@@ -10,10 +10,11 @@ import numpy as np
 from numba import carray
 
 from lab.execution.cores import all_cores as all_cores
-from lab.execution.native import as_floats, as_words, callback, compiled, load
+from lab.execution.native import as_floats, as_words, callback, compiled, words
 from lab.execution.paged_kernel import _exp
 
 ROWS = 32  # tokens per unit
+PIECE = 2048  # scores that are searched at a time
 
 
 @compiled(fastmath=True)
@@ -30,7 +31,7 @@ def _norm_row(x, weight, eps, y):
 @callback()
 def norm_unit(arguments, unit):
     """Addresses x [rows, dim], weight [dim], y [rows, dim]; rows, dim, the bits of eps."""
-    x, weight, y, rows, dim, bits = [load(arguments + 8 * i) for i in range(6)]
+    x, weight, y, rows, dim, bits = words(arguments, 6)
     eps = np.int32(bits).view(np.float32)
     weights = carray(as_floats(weight), (dim,))
     sources, targets = carray(as_floats(x), (rows, dim)), carray(as_floats(y), (rows, dim))
@@ -51,8 +52,8 @@ def _turn(head, cos, sin, target):
 @callback()
 def place_unit(arguments, unit):
     """Addresses heads, cos, sin, blocks, slots, queries, keys, values; tokens, heads, key heads, dim, pool sizes."""
-    heads, cos, sin, blocks, slots, queries, keys, values = [load(arguments + 8 * i) for i in range(8)]
-    tokens, num_heads, kv_heads, dim, num_blocks, size = [load(arguments + 64 + 8 * i) for i in range(6)]
+    heads, cos, sin, blocks, slots, queries, keys, values = words(arguments, 8)
+    tokens, num_heads, kv_heads, dim, num_blocks, size = words(arguments + 64, 6)
     source = carray(as_floats(heads), (tokens, num_heads + 2 * kv_heads, dim))
     cosines, sines = carray(as_floats(cos), (tokens, dim // 2)), carray(as_floats(sin), (tokens, dim // 2))
     block, slot = carray(as_words(blocks), (tokens,)), carray(as_words(slots), (tokens,))
@@ -80,7 +81,41 @@ def _gate_row(gate, up, y):
 @callback()
 def gated_unit(arguments, unit):
     """Addresses gate and up [rows, 2 wide], y [rows, wide]; rows, wide."""
-    source, target, rows, wide = [load(arguments + 8 * i) for i in range(4)]
+    source, target, rows, wide = words(arguments, 4)
     both, y = carray(as_floats(source), (rows, 2 * wide)), carray(as_floats(target), (rows, wide))
     for row in range(unit * ROWS, min(rows, unit * ROWS + ROWS)):
         _gate_row(both[row, :wide], both[row, wide:], y[row])
+
+
+@compiled(fastmath={"nnan", "nsz", "reassoc"})
+def _largest(scores):
+    """The largest of them, -inf where there are none."""
+    largest = np.float32(-np.inf)
+    for i in range(len(scores)):
+        largest = max(largest, scores[i])
+    return largest
+
+
+@compiled()
+def _first(scores, wanted):
+    """Where `wanted` first is; 0 where it is not (scores that are no numbers)."""
+    for start in range(0, len(scores), PIECE):
+        piece = scores[start : start + PIECE]
+        if _largest(piece) == wanted:
+            for i in range(len(piece)):
+                if piece[i] == wanted:
+                    return start + i
+    return 0
+
+
+@callback()
+def best_unit(arguments, unit):
+    """One row. Addresses scores [rows, wide], ids [rows], best and second best [rows, 2]; rows, wide."""
+    source, ids, values, rows, wide = words(arguments, 5)
+    scores = carray(as_floats(source), (rows, wide))[unit]
+    best = _largest(scores)
+    at = _first(scores, best)
+    carray(as_words(ids), (rows,))[unit] = at
+    pair = carray(as_floats(values), (rows, 2))[unit]
+    pair[0] = best
+    pair[1] = max(_largest(scores[:at]), _largest(scores[at + 1 :]))

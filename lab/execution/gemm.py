@@ -12,33 +12,37 @@ from lab.execution.gemm_kernel import PANEL
 
 
 class Panels:
-    """A weight [out, in] as panels (see gemm_kernel.py); calling it maps float32 [rows, in] to [rows, out].
+    """A weight [out, in] as panels (see gemm_kernel.py); calling it maps float32 [rows, in] to [rows, out], and
+    adds the result to `onto`, where given.
 
     With `half` the numbers are stored as float16 and every product is still computed in float32: half the memory to
     read, and weights rounded to 11 bits.
     """
 
-    __slots__ = ("out", "depth", "pairs", "half", "_panels", "_address")
+    __slots__ = ("out", "depth", "panels", "half", "_panels", "_address")
 
     def __init__(self, weight: Tensor, half: bool = False):
         self.out, self.depth = weight.shape
-        self.pairs = -(-self.out // (2 * PANEL))
+        self.panels = -(-self.out // PANEL)
         self.half = half and gemm_kernel.HAS_HALF  # elsewhere the rounded numbers are kept as float32
         weight = weight.half() if half else weight
-        padded = F.pad(weight, (0, 0, 0, 2 * PANEL * self.pairs - self.out))
-        panels = padded.view(-1, PANEL, self.depth).transpose(1, 2)  # [panels, in, 16]
+        padded = F.pad(weight, (0, 0, 0, PANEL * self.panels - self.out))
+        panels = padded.view(-1, PANEL, self.depth).transpose(1, 2)  # [panels, in, 32]
         self._panels = panels.to(torch.float16 if self.half else torch.float32).contiguous()
         self._address = self._panels.data_ptr()
 
-    def __call__(self, x: Tensor) -> Tensor:
-        x = x.contiguous()
-        rows = x.shape[0]
-        y = torch.empty(rows, 2 * PANEL * self.pairs)
+    def __call__(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        cores, x = all_cores(), x.contiguous()
+        rows, wide = x.shape[0], PANEL * self.panels
+        in_place = onto is not None and self.out == wide and onto.is_contiguous()
+        y = onto if in_place else torch.empty(rows, wide)
         arguments = gemm_kernel.arguments_of(
-            x.data_ptr(), rows, self.depth, self._address, self.pairs, y.data_ptr(), self.half
+            x.data_ptr(), rows, self.depth, self._address, self.panels, y.data_ptr(), in_place, self.half, cores.count
         )
-        all_cores().run(gemm_kernel.multiply_unit.address, arguments, gemm_kernel.units_of(rows, self.pairs))
-        return y if self.out == y.shape[1] else y[:, : self.out]
+        cores.run(gemm_kernel.multiply_unit.address, arguments, gemm_kernel.units_of(rows, self.panels))
+        if onto is not None and not in_place:
+            return onto.add_(y[:, : self.out])
+        return y if self.out == wide else y[:, : self.out]
 
 
 def is_fast() -> bool:

@@ -24,88 +24,103 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from lab.execution.native import WORD, callback, compiled, load, pointer
+from lab.execution.native import WORD, callback, compiled, fetch_line, pointer, words
 
-PANEL = 16  # outputs
-DEPTH = 576  # inputs summed before they are added to the output: 36 KiB of a panel
+PANEL = 32  # outputs
+DEPTH = 576  # inputs summed before they are added to the output: 72 KiB of a panel
 ROWS = 96  # rows of x that one unit of work takes
-UNROLL = 4
+CHUNK, UNROLL = 16, 4  # inputs of the two inner loops
+LINE = 64  # bytes of a cache line
+FEW, NEAR = 8, 2048  # rows that wait for the memory all the time; how far they ask ahead, in bytes
 
 SINGLE, HALF = ir.FloatType(), ir.HalfType()
-LANES = 8
-VECTOR = ir.VectorType(SINGLE, LANES)
 _ARM = platform.machine() in ("arm64", "aarch64")  # every such processor has both instructions
-HAS_FMA = _ARM or bool(llvm.get_host_cpu_features().get("fma"))
-HAS_HALF = _ARM or bool(llvm.get_host_cpu_features().get("f16c"))
+_HAS = llvm.get_host_cpu_features().get
+HAS_FMA = _ARM or bool(_HAS("fma"))
+HAS_HALF = _ARM or bool(_HAS("f16c"))
+LANES, SUMS = (16, 24) if _HAS("avx512f") else (8, 12)  # numbers in a vector; registers that hold sums, of 32 or 16
+VECTOR = ir.VectorType(SINGLE, LANES)
+TILE_ROWS = SUMS // 2  # rows of the largest tile
 
 
-def _tile(rows: int, panels: int, half: bool):
-    """y[rows, 16 * panels] = (or +=, where `more`) x[rows, depth] times `panels` panels; all strides in bytes."""
-    vectors = panels * PANEL // LANES
-    weight_type = ir.VectorType(HALF, LANES) if half else VECTOR
-    weight_size = 2 if half else 4
+def _tiles(half: bool):
+    """An intrinsic with one tile for every number of rows up to TILE_ROWS.
+
+    y[rows, 32] = (or +=, where `more`) x[rows, depth] times w[depth, 32]; strides in bytes. Meanwhile it brings near the
+    cache lines from `ahead` on, `lines` for every CHUNK inputs.
+    """
 
     @intrinsic
-    def tile(typing, x, x_stride, w, panel_stride, w_stride, depth, y, y_stride, more):
+    def tiles(typing, rows, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines):
         def generate(context, builder, signature, arguments):
-            x, x_stride, w, panel_stride, w_stride, depth, y, y_stride, more = arguments
-            at = _Addresses(builder)
-            x_rows = [at.plus(x, x_stride, r) for r in range(rows)]
-            y_rows = [at.plus(y, y_stride, r) for r in range(rows)]
-            sums = [
-                [cgutils.alloca_once_value(builder, ir.Constant(VECTOR, None)) for _ in range(vectors)]
-                for _ in range(rows)
-            ]
-
-            def weights(k):
-                for v in range(vectors):
-                    start = at.plus(w, panel_stride, v * LANES // PANEL)
-                    offset = builder.mul(k, w_stride)
-                    address = builder.add(builder.add(start, offset), WORD(v * LANES % PANEL * weight_size))
-                    loaded = at.load(address, weight_type, weight_size)
-                    yield builder.fpext(loaded, VECTOR) if half else loaded
-
-            def one(k):
-                panel = list(weights(k))
-                for r in range(rows):
-                    number = at.load(builder.add(x_rows[r], builder.mul(k, WORD(4))), SINGLE, 4)
-                    spread = _spread(builder, number)
-                    for v in range(vectors):
-                        builder.store(_fused(builder, spread, panel[v], builder.load(sums[r][v])), sums[r][v])
-
-            whole = builder.sdiv(depth, WORD(UNROLL))
-            with cgutils.for_range(builder, whole) as loop:
-                for u in range(UNROLL):
-                    one(builder.add(builder.mul(loop.index, WORD(UNROLL)), WORD(u)))
-            done = builder.mul(whole, WORD(UNROLL))
-            with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
-                one(builder.add(done, loop.index))
-            is_more = builder.icmp_signed("!=", more, WORD(0))
-            with builder.if_then(is_more):
-                for r in range(rows):
-                    for v in range(vectors):
-                        old = at.load(builder.add(y_rows[r], WORD(4 * LANES * v)), VECTOR, 4)
-                        builder.store(builder.fadd(old, builder.load(sums[r][v])), sums[r][v])
-            for r in range(rows):
-                for v in range(vectors):
-                    target = pointer(builder, builder.add(y_rows[r], WORD(4 * LANES * v)), VECTOR)
-                    builder.store(builder.load(sums[r][v]), target, align=4)
+            rows, *others = arguments
+            after = builder.append_basic_block("after")
+            choice = builder.switch(rows, after)
+            for count in range(1, TILE_ROWS + 1):
+                block = builder.append_basic_block(f"rows{count}")
+                choice.add_case(WORD(count), block)
+                builder.position_at_end(block)
+                at_once = PANEL if count * PANEL // LANES <= SUMS else PANEL // 2
+                for first in range(0, PANEL, at_once):
+                    _tile(builder, count, range(first, first + at_once, LANES), half, *others)
+                builder.branch(after)
+            builder.position_at_end(after)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 9), generate
+        return types.void(*[types.int64] * 11), generate
 
-    return tile
+    return tiles
 
 
-class _Addresses:
-    def __init__(self, builder: ir.IRBuilder):
-        self.builder = builder
+def _tile(builder, rows, columns, half, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines) -> None:
+    """The code of one tile: `rows` rows times the vectors that begin at `columns`."""
+    weight_type, size = (ir.VectorType(HALF, LANES), 2) if half else (VECTOR, 4)
+    x_rows = [_plus(builder, x, x_stride, r) for r in range(rows)]
+    sums = [[cgutils.alloca_once_value(builder, ir.Constant(VECTOR, None)) for _ in columns] for _ in range(rows)]
 
-    def plus(self, base: ir.Value, stride: ir.Value, times: int) -> ir.Value:
-        return self.builder.add(base, self.builder.mul(stride, WORD(times))) if times else base
+    def one(k: ir.Value) -> None:
+        row = builder.add(w, builder.mul(k, w_stride))
+        weights = [_load(builder, builder.add(row, WORD(size * column)), weight_type, size) for column in columns]
+        if half:
+            weights = [builder.fpext(weight, VECTOR) for weight in weights]
+        for source, row_sums in zip(x_rows, sums, strict=True):
+            spread = _spread(builder, _load(builder, builder.add(source, builder.mul(k, WORD(4))), SINGLE, 4))
+            for weight, total in zip(weights, row_sums, strict=True):
+                builder.store(_fused(builder, spread, weight, builder.load(total)), total)
 
-    def load(self, address: ir.Value, of: ir.Type, align: int) -> ir.Value:
-        return self.builder.load(pointer(self.builder, address, of), align=align)
+    def times(a: ir.Value, b: int) -> ir.Value:
+        return builder.mul(a, WORD(b))
+
+    whole = builder.sdiv(depth, WORD(CHUNK))
+    with cgutils.for_range(builder, whole) as chunk:
+        with cgutils.for_range(builder, lines) as line:  # apart from the sums, for which every register is needed
+            number = builder.add(builder.mul(chunk.index, lines), line.index)
+            fetch_line(builder, builder.add(ahead, times(number, LINE)))
+        with cgutils.for_range(builder, WORD(CHUNK // UNROLL)) as some:
+            first = builder.add(times(chunk.index, CHUNK), times(some.index, UNROLL))
+            for u in range(UNROLL):
+                one(builder.add(first, WORD(u)))
+    done = times(whole, CHUNK)
+    with cgutils.for_range(builder, builder.sub(depth, done)) as loop:
+        one(builder.add(done, loop.index))
+    targets = [
+        (builder.add(_plus(builder, y, y_stride, r), WORD(4 * column)), total)
+        for r, row_sums in enumerate(sums)
+        for column, total in zip(columns, row_sums, strict=True)
+    ]
+    with builder.if_then(builder.icmp_signed("!=", more, WORD(0))):
+        for address, total in targets:
+            builder.store(builder.fadd(_load(builder, address, VECTOR, 4), builder.load(total)), total)
+    for address, total in targets:
+        builder.store(builder.load(total), pointer(builder, address, VECTOR), align=4)
+
+
+def _plus(builder: ir.IRBuilder, base: ir.Value, stride: ir.Value, times: int) -> ir.Value:
+    return builder.add(base, builder.mul(stride, WORD(times))) if times else base
+
+
+def _load(builder: ir.IRBuilder, address: ir.Value, of: ir.Type, align: int) -> ir.Value:
+    return builder.load(pointer(builder, address, of), align=align)
 
 
 def _spread(builder: ir.IRBuilder, number: ir.Value) -> ir.Value:
@@ -123,107 +138,62 @@ def _fused(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.V
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32"), [a, b, c])
 
 
-_1x2, _2x2, _3x2 = (_tile(rows, 2, False) for rows in (1, 2, 3))
-_4x1, _5x1, _6x1 = (_tile(rows, 1, False) for rows in (4, 5, 6))
-_h1x2, _h2x2, _h3x2 = (_tile(rows, 2, HAS_HALF) for rows in (1, 2, 3))
-_h4x1, _h5x1, _h6x1 = (_tile(rows, 1, HAS_HALF) for rows in (4, 5, 6))
+_tiles_single, _tiles_half = _tiles(False), _tiles(HAS_HALF)
 
 
 @compiled()
-def _few_rows(rows, half, x, x_stride, w, panel, w_stride, depth, y, y_stride, more):
-    """One to three rows, two panels."""
-    if half:
-        if rows == 1:
-            _h1x2(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
-        elif rows == 2:
-            _h2x2(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
-        elif rows == 3:
-            _h3x2(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
-    elif rows == 1:
-        _1x2(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
-    elif rows == 2:
-        _2x2(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
-    elif rows == 3:
-        _3x2(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
+def times_panel(rows, half, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead):
+    """y[rows, 32] from a slice of a panel, which stays in the cache for all rows; `ahead` is the next one, 0 for none.
 
-
-@compiled()
-def _more_rows(rows, half, x, x_stride, w, panel, w_stride, depth, y, y_stride, more):
-    """Four to six rows, one panel."""
-    if half:
-        if rows == 4:
-            _h4x1(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
-        elif rows == 5:
-            _h5x1(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
+    The rows are cut into tiles as equal as can be, so that no small and slow one is left over. Each brings its share of
+    the next slice near, so that the memory works while the core computes.
+    """
+    tiles = -(-rows // TILE_ROWS)
+    lines = 0
+    if ahead != 0:
+        lines = -(-CHUNK * w_stride // (LINE * tiles))
+    for left in range(tiles, 0, -1):
+        take = -(-rows // left)
+        if half:
+            _tiles_half(take, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines)
         else:
-            _h6x1(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
-    elif rows == 4:
-        _4x1(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
-    elif rows == 5:
-        _5x1(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
-    else:
-        _6x1(x, x_stride, w, panel, w_stride, depth, y, y_stride, more)
-
-
-@compiled()
-def _next_tile(left):
-    """How many of `left` rows the next tile takes, so that no tile of one to three rows has to stand alone twice."""
-    if left > 8 or left == 6:
-        return 6
-    return 4 if left == 7 or left == 8 else left
-
-
-@compiled()
-def two_panels(rows, half, x, x_stride, w, panel, w_stride, depth, y, y_stride, more):
-    """y[rows, 32] from two neighbouring panels, whose slices of `depth` inputs stay in the cache for all rows."""
-    done = 0
-    for p in range(2):
-        done = 0
-        while True:
-            tile = _next_tile(rows - done)
-            if tile < 4:
-                break
-            to = y + done * y_stride + p * PANEL * 4
-            _more_rows(
-                tile, half, x + done * x_stride, x_stride, w + p * panel, panel, w_stride, depth, to, y_stride, more
-            )
-            done += tile
-    _few_rows(
-        rows - done, half, x + done * x_stride, x_stride, w, panel, w_stride, depth, y + done * y_stride, y_stride, more
-    )
+            _tiles_single(take, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines)
+        x += take * x_stride
+        y += take * y_stride
+        ahead += lines * LINE * (depth // CHUNK)
+        rows -= take
 
 
 @callback()
 def multiply_unit(arguments, unit):
-    """One unit: up to ROWS rows times two panels. Arguments (int64): see `arguments_of`."""
-    x, rows, depth, w, pairs, y, half = [load(arguments + 8 * i) for i in range(7)]
-    first = unit // pairs * ROWS
-    pair = unit % pairs
-    size = 2 if half else 4
-    panel = depth * PANEL * size
-    x_stride, y_stride = 4 * depth, 4 * 2 * PANEL * pairs
+    """One unit: up to ROWS rows times one panel. Arguments (int64): see `arguments_of`."""
+    x, rows, depth, w, panels, y, more, half, cores = words(arguments, 9)
+    first, panel = unit // panels * ROWS, unit % panels
     rows = min(ROWS, rows - first)
+    x_stride, w_stride, y_stride = 4 * depth, PANEL * (2 if half else 4), 4 * PANEL * panels
+    x += first * x_stride
+    y += first * y_stride + 4 * PANEL * panel
+    w += panel * depth * w_stride
     for k in range(0, depth, DEPTH):
-        two_panels(
-            rows,
-            half,
-            x + first * x_stride + 4 * k,
-            x_stride,
-            w + pair * 2 * panel + k * PANEL * size,
-            panel,
-            PANEL * size,
-            min(DEPTH, depth - k),
-            y + first * y_stride + pair * 2 * PANEL * 4,
-            y_stride,
-            np.int64(k > 0),
-        )
+        ahead = w + (k + DEPTH) * w_stride
+        if rows <= FEW:
+            ahead = w + k * w_stride + NEAR
+        elif k + DEPTH >= depth:  # the panel that this core probably takes next
+            ahead = w + cores * depth * w_stride if panel + cores < panels else 0
+        start, inputs = w + k * w_stride, min(DEPTH, depth - k)
+        times_panel(rows, half, x + 4 * k, x_stride, start, w_stride, inputs, y, y_stride, more, ahead)
+        more = 1
 
 
-def arguments_of(x: int, rows: int, depth: int, panels: int, num_pairs: int, y: int, half: bool) -> np.ndarray:
-    """What `multiply_unit` reads: addresses of x [rows, depth], of the panels, and of y [rows, 32 * num_pairs]."""
-    return np.array([x, rows, depth, panels, num_pairs, y, half], np.int64)
+def arguments_of(
+    x: int, rows: int, depth: int, w: int, panels: int, y: int, more: bool, half: bool, cores: int
+) -> np.ndarray:
+    """What `multiply_unit` reads: addresses of x [rows, depth], the panels, y [rows, 32 * panels], which is added to if
+    `more`; whether the panels are float16; cores at work.
+    """
+    return np.array([x, rows, depth, w, panels, y, more, half, cores], np.int64)
 
 
-def units_of(rows: int, num_pairs: int) -> int:
+def units_of(rows: int, panels: int) -> int:
     """Units that cover `rows` rows."""
-    return -(-rows // ROWS) * num_pairs
+    return -(-rows // ROWS) * panels

@@ -80,7 +80,7 @@ class Linear:
         half = storage == "fp16"
         usable = WAYS[WAYS.index(way) :] if weight.device.type == "cpu" and weight.dtype == torch.float32 else ()
         if "kernel" in usable and kernel():
-            self.way, self._weight, self._multiply = "kernel", kernel()(weight, half), _call_panels
+            self.way, self._weight, self._multiply = "kernel", kernel()(weight, half), None
             return
         if half and usable:
             weight = weight.half().float()  # the same numbers, without the saving
@@ -90,12 +90,12 @@ class Linear:
         else:
             self.way, self._weight, self._multiply = "plain", weight.contiguous(), F.linear
 
-    def __call__(self, x: Tensor) -> Tensor:
-        if self.way == "plain":
-            return F.linear(x, self._weight, self.bias)
-        y = self._multiply(x, self._weight)
-        return y if self.bias is None else y.add_(self.bias)
-
-
-def _call_panels(x: Tensor, panels: Callable[[Tensor], Tensor]) -> Tensor:
-    return panels(x)
+    def __call__(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        """x [tokens, in] -> [tokens, out]; added in place to `onto` [tokens, out] and returned there, where given."""
+        if self.way == "kernel":
+            y = self._weight(x, onto)
+            return y if self.bias is None else y.add_(self.bias)
+        y = F.linear(x, self._weight, self.bias) if self.way == "plain" else self._multiply(x, self._weight)
+        if self.bias is not None and self.way != "plain":
+            y.add_(self.bias)
+        return y if onto is None else onto.add_(y)

@@ -153,8 +153,8 @@ class Model:
                 heads = torch.cat((turned, values), dim=1)
             queries = place(heads, angles, cache, index, inputs)  # and its keys and values into the cache
             mixed = attention.attend(queries, cache.keys[index], cache.values[index], work)  # [tokens, heads, dim]
-            x += layer.out(mixed.flatten(1))
-            x += layer.down(gated(layer.gate_up(norm(x, layer.mlp_norm, c.rms_norm_eps))))
+            layer.out(mixed.flatten(1), onto=x)
+            layer.down(gated(layer.gate_up(norm(x, layer.mlp_norm, c.rms_norm_eps))), onto=x)
         return self.weights.head(norm(x[inputs.last], self.weights.final_norm, c.rms_norm_eps))
 
 

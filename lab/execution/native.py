@@ -15,6 +15,7 @@ from pathlib import Path
 import numba
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 WORD = ir.IntType(64)
@@ -78,6 +79,19 @@ def load(typing, address):
     return types.int64(types.int64), generate
 
 
+@intrinsic(prefer_literal=True)
+def words(typing, address, count):
+    """The `count` (a literal) int64 from `address` on, as a tuple."""
+    number = count.literal_value
+
+    def generate(context, builder, signature, arguments):
+        first = pointer(builder, arguments[0], WORD)
+        values = [builder.load(builder.gep(first, [WORD(i)]), align=8) for i in range(number)]
+        return context.make_tuple(builder, signature.return_type, values)
+
+    return types.UniTuple(types.int64, number)(types.int64, count), generate
+
+
 @intrinsic
 def store(typing, address, value):
     """Make `value` visible at `address` after everything written before (sequentially consistent)."""
@@ -128,6 +142,25 @@ def call_plain(typing, function):
 
     def generate(context, builder, signature, arguments):
         builder.call(pointer(builder, arguments[0], ir.FunctionType(ir.IntType(32), [])), [])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+def fetch_line(builder: ir.IRBuilder, address: ir.Value) -> None:
+    """Begin to bring the cache line at `address` near, without waiting for it; any address is allowed."""
+    byte, number = ir.IntType(8), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), number, number, number])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [pointer(builder, address, byte), number(0), number(3), number(1)])  # reading, to stay, data
+
+
+@intrinsic
+def prefetch(typing, address):
+    """`fetch_line` for compiled code."""
+
+    def generate(context, builder, signature, arguments):
+        fetch_line(builder, arguments[0])
         return context.get_dummy_value()
 
     return types.void(types.int64), generate

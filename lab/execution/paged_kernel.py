@@ -3,8 +3,8 @@
 One unit of work is up to TILE query tokens of one row and one key/value head. Its query heads times its tokens
 are the rows of two small matrix products, both done by the tiles of gemm_kernel.py:
 
-    scores = Q Kᵀ    32 keys at a time, turned so that equal dimensions of 16 keys lie side by side (a panel)
-    output = P V     16 values at a time; 16 dimensions of a value are a panel as they lie in the block
+    scores = Q Kᵀ    32 keys at a time, turned so that equal dimensions of all keys lie side by side (a panel)
+    output = P V     16 values at a time; 32 dimensions of them are a panel as they lie in the block
 
 What a query row sums, and in which order, depends on its own context length only: not on the chunk it came in, nor
 on other rows, nor on the size of a block. A key that a row cannot see gets the weight zero. `fastmath` may regroup
@@ -18,11 +18,13 @@ from llvmlite import ir
 from numba import carray, types
 from numba.extending import intrinsic
 
-from lab.execution.gemm_kernel import LANES, PANEL, VECTOR, two_panels
-from lab.execution.native import WORD, as_floats, as_words, callback, compiled, load, pointer
+from lab.execution.gemm_kernel import LINE, PANEL, SINGLE, times_panel
+from lab.execution.native import WORD, as_floats, as_words, callback, compiled, pointer, prefetch, words
 
 TILE = 8  # query tokens per unit
-KEYS = 2 * PANEL
+GROUP = 16  # keys or values that are looked up in the block table at a time
+SIDE = 8  # keys and dimensions that are turned at a time
+EIGHT = ir.VectorType(SINGLE, SIDE)
 LOG2_E = np.float32(1.4426950408889634)
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)  # their sum is ln 2
 
@@ -36,24 +38,24 @@ def _turn(typing, source, source_stride, target, target_stride):
 
     def generate(context, builder, signature, arguments):
         source, source_stride, target, target_stride = arguments
-        at = [builder.add(source, builder.mul(source_stride, WORD(i))) for i in range(LANES)]
-        rows = [builder.load(pointer(builder, address, VECTOR), align=4) for address in at]
+        at = [builder.add(source, builder.mul(source_stride, WORD(i))) for i in range(SIDE)]
+        rows = [builder.load(pointer(builder, address, EIGHT), align=4) for address in at]
         for size in (1, 2, 4):
-            low = [lane + (LANES - size if lane & size else 0) for lane in range(LANES)]
-            high = [lane + (LANES if lane & size else size) for lane in range(LANES)]
-            for i in (i for i in range(LANES) if not i & size):
+            low = [lane + (SIDE - size if lane & size else 0) for lane in range(SIDE)]
+            high = [lane + (SIDE if lane & size else size) for lane in range(SIDE)]
+            for i in (i for i in range(SIDE) if not i & size):
                 pair = rows[i], rows[i + size]
                 rows[i], rows[i + size] = _pick(builder, *pair, low), _pick(builder, *pair, high)
-        for i in range(LANES):
+        for i in range(SIDE):
             address = builder.add(target, builder.mul(target_stride, WORD(i)))
-            builder.store(rows[i], pointer(builder, address, VECTOR), align=4)
+            builder.store(rows[i], pointer(builder, address, EIGHT), align=4)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 4), generate
 
 
 def _pick(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: list[int]) -> ir.Value:
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), LANES), lanes))
+    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), SIDE), lanes))
 
 
 @compiled(inline="always")
@@ -94,9 +96,9 @@ def _sixteen(pool, table, head, first, stop, copy):
     In place where they lie in one block, otherwise copied to `copy` [16, dim rounded up], zeros from `stop` on.
     """
     slots, dim = pool.shape[2:]
-    if slots % PANEL == 0 and dim == copy.shape[1]:
+    if slots % GROUP == 0 and dim == copy.shape[1]:
         return pool[table[first // slots], head, first % slots].ctypes.data, 4 * dim
-    for i in range(PANEL):
+    for i in range(GROUP):
         if first + i < stop:
             copy[i, :dim] = pool[table[(first + i) // slots], head, (first + i) % slots]
         else:
@@ -105,78 +107,80 @@ def _sixteen(pool, table, head, first, stop, copy):
 
 
 @compiled()
+def _address(pool, table, head, first, stop):
+    """Where the vectors of position `first` lie, 0 from `stop` on."""
+    slots = pool.shape[2]
+    if first >= stop:
+        return 0
+    return pool[table[first // slots], head, first % slots].ctypes.data
+
+
+@compiled()
+def _fetch(address, part, lines):
+    """Ask for the `part`-th `lines` cache lines from `address` on: the processor does not foresee where a block lies.
+
+    A few at a time, in between the arithmetic: it drops what exceeds its queue.
+    """
+    if address != 0:
+        for line in range(part * lines, (part + 1) * lines):
+            prefetch(address + LINE * line)
+
+
+@compiled()
 def _score(q, rows, keys, table, head, seen, copy, turned, scores):
-    """scores[rows, keys] = q[rows, dim] · keys, for every group of 32 keys that begins before `seen`."""
+    """scores[rows, keys] = q[rows, dim] · keys, for every 32 keys that begin before `seen`."""
     wide = q.shape[1]
-    stride = 4 * wide
-    for first in range(0, seen, KEYS):
-        for half in range(2):
-            start = first + half * PANEL
+    panel = turned.ctypes.data  # [dim, 32 keys]
+    for first in range(0, seen, PANEL):
+        for start in range(first, first + PANEL, GROUP):
             if start >= seen:
-                turned[half] = 0
+                turned[:, start - first :] = 0
                 continue
+            ahead = _address(keys, table, head, start + 2 * GROUP, seen)
             source, step = _sixteen(keys, table, head, start, seen, copy)
-            for i in range(0, PANEL, LANES):
-                for d in range(0, wide, LANES):
-                    target = turned.ctypes.data + 4 * (half * wide * PANEL + d * PANEL + i)
+            for i in range(0, GROUP, SIDE):
+                for d in range(0, wide, SIDE):
+                    _fetch(ahead, i + d // SIDE, 4 * SIDE * SIDE // LINE)
+                    target = panel + 4 * (d * PANEL + start - first + i)
                     _turn(source + i * step + 4 * d, step, target, 4 * PANEL)
         to = scores.ctypes.data + 4 * first
-        two_panels(
-            rows,
-            0,
-            q.ctypes.data,
-            stride,
-            turned.ctypes.data,
-            stride * PANEL,
-            4 * PANEL,
-            wide,
-            to,
-            4 * scores.shape[1],
-            0,
-        )
+        times_panel(rows, 0, q.ctypes.data, 4 * wide, panel, 4 * PANEL, wide, to, 4 * scores.shape[1], 0, 0)
 
 
 @compiled()
 def _mix(weights, rows, values, table, head, seen, copy, mixed):
     """mixed[rows, dim] = weights[rows, keys] · values."""
     wide = mixed.shape[1]
-    for first in range(0, seen, PANEL):
+    x, stride = weights.ctypes.data, 4 * weights.shape[1]
+    for first in range(0, seen, GROUP):
+        ahead = _address(values, table, head, first + 2 * GROUP, seen)
         source, step = _sixteen(values, table, head, first, seen, copy)
-        x = weights.ctypes.data + 4 * first
-        for d in range(0, wide, KEYS):
+        more = np.int64(first > 0)
+        for d in range(0, wide, PANEL):
+            _fetch(ahead, d // PANEL, 4 * GROUP * PANEL // LINE)
             to = mixed.ctypes.data + 4 * d
-            two_panels(
-                rows,
-                0,
-                x,
-                4 * weights.shape[1],
-                source + 4 * d,
-                4 * PANEL,
-                step,
-                PANEL,
-                to,
-                4 * wide,
-                np.int64(first > 0),
-            )
+            times_panel(rows, 0, x + 4 * first, stride, source + 4 * d, step, GROUP, to, 4 * wide, more, 0)
 
 
 @compiled()
 def _attend(table, visible, queries, keys, values, first_head, group, kv_head, output):
     """One unit: queries [tokens, heads, dim] of one row against the blocks of `table`, in one key/value head."""
     dim = keys.shape[3]
-    wide = -(-dim // KEYS) * KEYS
+    wide = -(-dim // PANEL) * PANEL
     rows = len(queries) * group
     seen = visible.max()
     q = np.zeros((rows, wide), np.float32)
-    scores = np.empty((rows, -(-seen // KEYS) * KEYS), np.float32)
-    copy, turned = np.zeros((PANEL, wide), np.float32), np.empty((2, wide * PANEL), np.float32)
+    scores = np.empty((rows, -(-seen // PANEL) * PANEL), np.float32)
+    copy, turned = np.zeros((GROUP, wide), np.float32), np.empty((wide, PANEL), np.float32)
     scale = np.float32(1.0 / np.sqrt(dim))
     for r in range(rows):
         for i in range(dim):
             q[r, i] = queries[r // group, first_head + r % group, i] * scale
     _score(q, rows, keys, table, kv_head, seen, copy, turned, scores)
     sums = np.empty(rows, np.float32)
+    ahead = _address(values, table, kv_head, 0, seen)
     for r in range(rows):
+        _fetch(ahead, r, -(-4 * GROUP * dim // (LINE * rows)))
         sums[r] = _softmax(scores[r], visible[r // group])
     _mix(scores, rows, values, table, kv_head, seen, copy, q)  # the queries are spent: their place takes the result
     for r in range(rows):
@@ -187,9 +191,9 @@ def _attend(table, visible, queries, keys, values, first_head, group, kv_head, o
 @callback()
 def attend_unit(arguments, unit):
     """Unit `unit` of (row, first token, tokens, kv head). Arguments: as `PagedAttention.attend` lays them out."""
-    units, tables, table_width, visible, queries, keys, values, output = [load(arguments + 8 * i) for i in range(8)]
-    tokens, heads, dim, blocks, kv_heads, slots = [load(arguments + 64 + 8 * i) for i in range(6)]
-    row, first, count, kv_head = [load(units + 32 * unit + 8 * i) for i in range(4)]
+    units, tables, table_width, visible, queries, keys, values, output = words(arguments, 8)
+    tokens, heads, dim, blocks, kv_heads, slots = words(arguments + 64, 6)
+    row, first, count, kv_head = words(units + 32 * unit, 4)
     span = slice(first, first + count)
     pool = (blocks, kv_heads, slots, dim)
     group = heads // kv_heads

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lab.execution.device import send
+from lab.execution.elementwise import best_two
 from lab.plan import Row
 from lab.request import SamplingParams
 
@@ -41,9 +42,8 @@ def sample(logits: Tensor, rows: list[Row]) -> Sampled:
         if row.request.sampling.temperature > 0:
             position = row.start + row.num_tokens
             logits[index] = noisy_scores(logits[index], row.request.sampling, row.request.id, position)
-    best, tokens = logits.max(dim=-1)
-    second = logits.scatter_(1, tokens[:, None], float("-inf")).amax(dim=-1)
-    ids, margins = torch.stack((tokens.to(torch.float64), (best - second).to(torch.float64))).tolist()
+    tokens, best = best_two(logits)
+    ids, margins = torch.stack((tokens.to(torch.float64), (best[:, 0] - best[:, 1]).to(torch.float64))).tolist()
     return Sampled([int(token) for token in ids], margins)
 
 
