@@ -22,7 +22,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -104,13 +105,16 @@ class Cores:
         self._busy, self._wake = threading.Lock(), threading.Event()
         self._helpers: list[threading.Thread] = []
 
-    def run(self, function: int, arguments: np.ndarray, units: int) -> None:
-        """Call the callback at address `function` as f(address of `arguments`, unit) for every unit in [0, units).
+    def run(self, function: int, arguments: Iterable[int], units: int) -> None:
+        """Call the callback at address `function` as f(address of the arguments, unit) for every unit in [0, units).
+
+        `arguments` are int64: numbers, and addresses of memory that the caller keeps alive meanwhile.
 
         The units may run in any order and at the same time. A second thread that comes while a job is running
         computes its own job alone, as does everybody inside `one_core()`.
         """
-        address = arguments.ctypes.data
+        words = array("q", arguments)
+        address, _ = words.buffer_info()
         if self.count == 1 or not 1 < units < LIMIT or getattr(_local, "alone", False):
             return _alone(function, address, units)
         if not self._busy.acquire(blocking=False):

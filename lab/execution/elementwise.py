@@ -39,8 +39,8 @@ def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [tokens, hidden] over its root mean square, times weight [hidden] (RMSNorm, arXiv:1910.07467)."""
     if not _compiled(x):
         return F.rms_norm(x, weight.shape, weight, eps)
-    x, y = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
-    _run("norm_unit", len(x), (x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, _bits(eps)))
+    x, y = x.contiguous(), torch.empty(x.shape)
+    _run("norm_unit", x.shape[0], (x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, _bits(eps)))
     return y
 
 
@@ -74,8 +74,9 @@ def gated(gate_up: Tensor) -> Tensor:
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
     gate_up = gate_up.contiguous()
-    y = torch.empty(len(gate_up), gate_up.shape[1] // 2)
-    _run("gated_unit", len(gate_up), (gate_up.data_ptr(), y.data_ptr(), *y.shape))
+    rows, wide = gate_up.shape
+    y = torch.empty(rows, wide // 2)
+    _run("gated_unit", rows, (gate_up.data_ptr(), y.data_ptr(), rows, wide // 2))
     return y
 
 
@@ -104,4 +105,4 @@ def _bits(number: float) -> int:
 def _run(name: str, rows: int, arguments: tuple[int, ...], rows_per_unit: int | None = None) -> None:
     kernel = kernels()
     units = -(-rows // (rows_per_unit or kernel.ROWS))
-    kernel.all_cores().run(getattr(kernel, name).address, np.array(arguments, np.int64), units)
+    kernel.all_cores().run(getattr(kernel, name).address, arguments, units)

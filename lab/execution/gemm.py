@@ -10,6 +10,8 @@ from lab.execution import gemm_kernel
 from lab.execution.cores import all_cores
 from lab.execution.gemm_kernel import PANEL
 
+_UNIT = gemm_kernel.multiply_unit.address
+
 
 class Panels:
     """A weight [out, in] as panels (see gemm_kernel.py); calling it maps float32 [rows, in] to [rows, out], and
@@ -36,10 +38,8 @@ class Panels:
         rows, wide = x.shape[0], PANEL * self.panels
         in_place = onto is not None and self.out == wide and onto.is_contiguous()
         y = onto if in_place else torch.empty(rows, wide)
-        arguments = gemm_kernel.arguments_of(
-            x.data_ptr(), rows, self.depth, self._address, self.panels, y.data_ptr(), in_place, self.half, cores.count
-        )
-        cores.run(gemm_kernel.multiply_unit.address, arguments, gemm_kernel.units_of(rows, self.panels))
+        addresses = x.data_ptr(), rows, self.depth, self._address, self.panels, y.data_ptr()
+        cores.run(_UNIT, (*addresses, in_place, self.half, cores.count), gemm_kernel.units_of(rows, self.panels))
         if onto is not None and not in_place:
             return onto.add_(y[:, : self.out])
         return y if self.out == wide else y[:, : self.out]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import platform
 
 import llvmlite.binding as llvm
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -28,7 +27,7 @@ from lab.execution.native import WORD, callback, compiled, fetch_line, pointer, 
 
 PANEL = 32  # outputs
 DEPTH = 576  # inputs summed before they are added to the output: 72 KiB of a panel
-ROWS = 96  # rows of x that one unit of work takes
+ROWS = 144  # rows of x that one unit of work takes
 CHUNK, UNROLL = 16, 4  # inputs of the two inner loops
 LINE = 64  # bytes of a cache line
 FEW, NEAR = 8, 2048  # rows that wait for the memory all the time; how far they ask ahead, in bytes
@@ -46,8 +45,8 @@ TILE_ROWS = SUMS // 2  # rows of the largest tile
 def _tiles(half: bool):
     """An intrinsic with one tile for every number of rows up to TILE_ROWS.
 
-    y[rows, 32] = (or +=, where `more`) x[rows, depth] times w[depth, 32]; strides in bytes. Meanwhile it brings near the
-    cache lines from `ahead` on, `lines` for every CHUNK inputs.
+    y[rows, 32] = (or +=, where `more`) x[rows, depth] times w[depth, 32]; strides in bytes. Meanwhile it brings near
+    the cache lines from `ahead` on, `lines` for every CHUNK inputs.
     """
 
     @intrinsic
@@ -166,7 +165,11 @@ def times_panel(rows, half, x, x_stride, w, w_stride, depth, y, y_stride, more, 
 
 @callback()
 def multiply_unit(arguments, unit):
-    """One unit: up to ROWS rows times one panel. Arguments (int64): see `arguments_of`."""
+    """One unit: up to ROWS rows times one panel.
+
+    Arguments: address of x [rows, depth]; rows; depth; address and number of panels; address of y [rows, 32 * panels];
+    whether to add to y; whether the panels are float16; cores at work.
+    """
     x, rows, depth, w, panels, y, more, half, cores = words(arguments, 9)
     first, panel = unit // panels * ROWS, unit % panels
     rows = min(ROWS, rows - first)
@@ -183,15 +186,6 @@ def multiply_unit(arguments, unit):
         start, inputs = w + k * w_stride, min(DEPTH, depth - k)
         times_panel(rows, half, x + 4 * k, x_stride, start, w_stride, inputs, y, y_stride, more, ahead)
         more = 1
-
-
-def arguments_of(
-    x: int, rows: int, depth: int, w: int, panels: int, y: int, more: bool, half: bool, cores: int
-) -> np.ndarray:
-    """What `multiply_unit` reads: addresses of x [rows, depth], the panels, y [rows, 32 * panels], which is added to if
-    `more`; whether the panels are float16; cores at work.
-    """
-    return np.array([x, rows, depth, w, panels, y, more, half, cores], np.int64)
 
 
 def units_of(rows: int, panels: int) -> int:

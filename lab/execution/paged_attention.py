@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -12,6 +12,8 @@ from lab.execution.cores import all_cores
 from lab.execution.inputs import StepInputs
 from lab.execution.paged_kernel import TILE, attend_unit
 
+_UNIT = attend_unit.address
+
 
 @dataclass(slots=True)
 class Units:
@@ -20,6 +22,13 @@ class Units:
     units: np.ndarray  # [n, 4]
     tables: np.ndarray  # [rows, blocks]
     visible: np.ndarray  # [tokens]
+    number: int = field(init=False)
+    addresses: tuple[int, ...] = field(init=False)  # as the kernel wants them
+
+    def __post_init__(self) -> None:
+        self.number = len(self.units)
+        units, tables, visible = (array.ctypes.data for array in (self.units, self.tables, self.visible))
+        self.addresses = units, tables, self.tables.shape[1], visible
 
 
 class PagedAttention:
@@ -44,20 +53,9 @@ class PagedAttention:
         assert keys.is_contiguous() and values.is_contiguous(), "one layer of the pool lies in one piece"
         queries = queries.contiguous()
         output = torch.empty_like(queries)
-        arguments = np.array(
-            [
-                work.units.ctypes.data,
-                work.tables.ctypes.data,
-                work.tables.shape[1],
-                work.visible.ctypes.data,
-                queries.data_ptr(),
-                keys.data_ptr(),
-                values.data_ptr(),
-                output.data_ptr(),
-                *queries.shape,  # tokens, heads, dim
-                *keys.shape[:3],  # blocks, kv heads, slots
-            ],
-            np.int64,
-        )
-        all_cores().run(attend_unit.address, arguments, len(work.units))
+        tokens, heads, dim = queries.shape
+        blocks, kv_heads, slots, _ = keys.shape
+        pointers = queries.data_ptr(), keys.data_ptr(), values.data_ptr(), output.data_ptr()
+        arguments = (*work.addresses, *pointers, tokens, heads, dim, blocks, kv_heads, slots)
+        all_cores().run(_UNIT, arguments, work.number)
         return output

@@ -31,7 +31,7 @@ def three():
 
 def run(on: Cores, units: int, work: int = 100) -> np.ndarray:
     counts = np.zeros(max(units, 1) + 1, np.int64)
-    on.run(count_unit.address, np.array([counts.ctypes.data, work], np.int64), units)
+    on.run(count_unit.address, [counts.ctypes.data, work], units)
     return counts
 
 
@@ -88,6 +88,6 @@ def test_stopping_and_going_on(three):
 def test_more_units_than_the_word_can_hold_are_computed_by_the_caller():
     made = Cores(2)
     counts = np.zeros(cores.LIMIT, np.int64)
-    made.run(count_unit.address, np.array([counts.ctypes.data, 0], np.int64), cores.LIMIT)
+    made.run(count_unit.address, [counts.ctypes.data, 0], cores.LIMIT)
     assert counts.min() == counts.max() == 1
     assert made._helpers == []

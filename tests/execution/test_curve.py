@@ -28,7 +28,12 @@ def test_a_step_and_its_products_are_timed_for_the_same_batch(monkeypatch):
 
     model, shapes = lab.load_model("tiny"), []
     call = Linear.__call__
-    monkeypatch.setattr(Linear, "__call__", lambda self, x: shapes.append((x.shape[0], *self.shape)) or call(self, x))
+
+    def noted(self, x, **onto):
+        shapes.append((x.shape[0], *self.shape))
+        return call(self, x, **onto)
+
+    monkeypatch.setattr(Linear, "__call__", noted)
     (point,) = curve.product_share(model, batches=(3,), context=20, steps=2)
     assert point.batch == 3 and abs(point.ratio - point.step_ms / point.products_ms) < 1e-9
     per_step = 4 * model.config.num_layers + 1

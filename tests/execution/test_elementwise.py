@@ -82,3 +82,30 @@ def test_the_compiled_versions_are_used_for_float32_on_the_cpu_only(monkeypatch)
     assert not elementwise._compiled(torch.zeros(1, dtype=torch.float16))
     monkeypatch.setattr(elementwise, "kernels", lambda: None)
     assert not elementwise._compiled(torch.zeros(1))
+
+
+def test_the_best_two_scores_are_those_of_a_sort(plain):
+    scores = random(40, 5000, seed=9)
+    ids, values = elementwise.best_two(scores.clone())
+    best, order = scores.topk(2)
+    assert torch.equal(ids, order[:, 0]) and torch.equal(values, best)
+    assert all(map(torch.equal, (ids, values), plain(elementwise.best_two, scores.clone())))
+
+
+@pytest.mark.parametrize("wide", [1, 2, 15, 2048, 2049, 4097])
+def test_the_first_of_equal_scores_wins_and_has_no_margin(plain, wide):
+    scores = torch.full((3, wide), -1.0)
+    scores[1, wide // 2 :] = 3.0  # from the middle on all are equal
+    scores[2, : wide - 1] = float("-inf")  # only the last is possible
+    ids, values = elementwise.best_two(scores.clone())
+    assert ids.tolist() == [0, wide // 2, wide - 1]
+    one = wide == 1
+    assert values[0, 0] == -1 and values[0, 1] == (float("-inf") if one else -1)
+    assert values[1, 1] == (3 if wide - wide // 2 > 1 else -1 if not one else float("-inf"))
+    assert values[2].tolist() == [-1, float("-inf")]
+    assert all(map(torch.equal, (ids, values), plain(elementwise.best_two, scores.clone())))
+
+
+def test_scores_that_are_no_numbers_give_some_token_of_the_vocabulary():
+    ids, _ = elementwise.best_two(torch.full((2, 3000), float("nan")))
+    assert ids.tolist() == [0, 0]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import platform
 
+import numpy as np
 import pytest
 import torch
+from llvmlite import ir
+from numba import njit
 
 from lab.execution import gemm_kernel
 from lab.execution.gemm import Panels
@@ -50,7 +53,7 @@ def test_a_row_is_the_same_bits_at_every_place_and_beside_any_neighbours(product
 
 
 def test_weights_are_read_once_more_only_where_rows_need_it():
-    """Units: pairs of panels times blocks of rows, each output in exactly one."""
+    """Units: panels times blocks of rows, each output in exactly one."""
     rows = gemm_kernel.ROWS
     assert [gemm_kernel.units_of(n, 30) for n in (1, rows, rows + 1, 2 * rows + 1)] == [30, 30, 60, 90]
 
@@ -79,6 +82,47 @@ def test_other_layouts_of_the_input():
     panels = Panels(weight)
     assert torch.equal(panels(x.T), panels(x.T.contiguous()))
     assert panels(torch.empty(0, 48)).shape == (0, 64)
+
+
+@pytest.mark.parametrize("out", [64, 72], ids=["whole panels", "padded"])
+def test_a_product_can_be_added_in_place(out):
+    torch.manual_seed(4)
+    weight, x, before = torch.randn(out, 1153), torch.randn(30, 1153), torch.randn(30, out)
+    panels, onto = Panels(weight), before.clone()
+    assert panels(x, onto) is onto
+    assert torch.allclose(onto, before + oracle(x, weight), atol=1e-3)
+    alone = before.clone()
+    for row in range(30):
+        panels(x[row : row + 1], alone[row : row + 1])
+    assert torch.equal(alone, onto)
+
+
+@pytest.mark.parametrize("lanes, sums", [(8, 12), (16, 24)])
+@pytest.mark.parametrize("half", [False, True])
+def test_narrow_and_wide_vectors_give_the_same_bits(monkeypatch, lanes, sums, half):
+    """A tile of either width, beside the definition: one fused multiply-add after the other."""
+    if half and not gemm_kernel.HAS_HALF or not gemm_kernel.HAS_FMA:
+        pytest.skip("this processor lacks the instruction")
+    wide = {"LANES": lanes, "SUMS": sums, "TILE_ROWS": sums // 2}
+    for name, value in {**wide, "VECTOR": ir.VectorType(gemm_kernel.SINGLE, lanes)}.items():
+        monkeypatch.setattr(gemm_kernel, name, value)
+    tiles = gemm_kernel._tiles(half)
+
+    @njit
+    def multiply(rows, x, w, w_stride, depth, y, more):
+        tiles(rows, x, 4 * depth, w, w_stride, depth, y, 4 * 32, more, w, 2)
+
+    generator = np.random.default_rng(5)
+    depth = 37
+    w = generator.normal(size=(depth, 32)).astype(np.float16 if half else np.float32)
+    for rows in range(1, sums // 2 + 1):
+        x, y = generator.normal(size=(rows, depth)).astype(np.float32), np.ones((rows, 32), np.float32)
+        expected = np.zeros((rows, 32), np.float32)
+        for k in range(depth):  # a product of two float32 is exact in float64
+            expected = (x[:, k : k + 1].astype(np.float64) * w[k].astype(np.float64) + expected).astype(np.float32)
+        for more in (0, 1):
+            multiply(rows, x.ctypes.data, w.ctypes.data, w.itemsize * 32, depth, y.ctypes.data, more)
+            assert np.array_equal(y, expected if more == 0 else expected + expected), (rows, more)
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64", "arm64", "aarch64"), reason="another processor")

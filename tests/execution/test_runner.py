@@ -66,7 +66,7 @@ def test_every_projection_is_one_product_per_layer(tiny, drive, random_prompt, m
 
     shapes = []
     call = Linear.__call__
-    monkeypatch.setattr(Linear, "__call__", lambda self, x: shapes.append(x.shape[0]) or call(self, x))
+    monkeypatch.setattr(Linear, "__call__", lambda self, x, **onto: shapes.append(x.shape[0]) or call(self, x, **onto))
     driver = drive(tiny)
     driver.step([driver.row(driver.request(i, random_prompt(5 + i)), 5 + i) for i in range(12)])
     total = sum(5 + i for i in range(12))
