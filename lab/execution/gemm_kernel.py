@@ -1,13 +1,17 @@
 """y = x Wᵀ in float32 for any number of rows, every row in the same order of summation. Needs numba, not torch.
 
-W [out, in] is stored as panels of 16 outputs: panel p holds, for every input k, the 16 weights W[16 p … 16 p + 15, k]
+W [out, in] is stored as panels of 32 outputs: panel p holds, for every input k, the 32 weights W[32 p … 32 p + 31, k]
 side by side. One step of the innermost loop then takes one number of x, spread over a vector, and multiplies it
-with 16 weights that lie next to each other; the sums of `rows` x 16 outputs stay in registers meanwhile:
+with weights that lie next to each other; the sums of a tile of `rows` x 32 outputs stay in registers meanwhile:
 
-    for k: for each row r: y[r, 0:16] += x[r, k] * panel[k, 0:16]
+    for k: for each row r: y[r, 0:32] += x[r, k] * panel[k, 0:32]
 
-Reading W from memory is the whole cost of a few rows, arithmetic that of many. Up to three rows take two panels at a
-time, because one panel has too few independent sums to hide the latency of an addition; four to six rows take one.
+With 512-bit vectors (AVX-512) a tile has up to twelve rows, with 256-bit vectors up to six, and more than three of them
+take half a panel at a time: as many sums as the registers hold, and enough to hide the latency of an addition.
+
+Reading W from memory is the whole cost of a few rows, arithmetic that of many; in between, a core would first wait and
+then compute. So each tile also asks for a part of the panel that the core is to multiply next. Measured on two Zen 5
+cores, all products of a step for 16 tokens take 17 % less time with it, for 256 tokens 8 %.
 
 An output is the sum over blocks of DEPTH inputs, each block summed in the order of k by fused multiply-adds. This
 order depends on nothing else: not on the number of rows, not on a row's neighbours, not on the core.
@@ -30,7 +34,7 @@ DEPTH = 576  # inputs summed before they are added to the output: 72 KiB of a pa
 ROWS = 144  # rows of x that one unit of work takes
 CHUNK, UNROLL = 16, 4  # inputs of the two inner loops
 LINE = 64  # bytes of a cache line
-FEW, NEAR = 8, 2048  # rows that wait for the memory all the time; how far they ask ahead, in bytes
+NEAR = 2048  # bytes that a single tile, which waits for the memory all the time, asks ahead
 
 SINGLE, HALF = ir.FloatType(), ir.HalfType()
 _ARM = platform.machine() in ("arm64", "aarch64")  # every such processor has both instructions
@@ -179,7 +183,7 @@ def multiply_unit(arguments, unit):
     w += panel * depth * w_stride
     for k in range(0, depth, DEPTH):
         ahead = w + (k + DEPTH) * w_stride
-        if rows <= FEW:
+        if rows <= TILE_ROWS:
             ahead = w + k * w_stride + NEAR
         elif k + DEPTH >= depth:  # the panel that this core probably takes next
             ahead = w + cores * depth * w_stride if panel + cores < panels else 0

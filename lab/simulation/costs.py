@@ -72,6 +72,11 @@ class Costs:
         self._pair = self._pair_flops / self.tp / (self.device.peak_flops * fit.attention_mfu)
         self._key = kv_bytes / (self.device.bandwidth * fit.attention_mbu)
         self._single = _soft(self._pair, self._key, fit.p)  # one query over one key
+        self._rectangle: tuple[float, ...] = ()  # seconds per pair, per key, per step
+        if fit.rectangle:
+            mfu, mbu, fixed = fit.rectangle
+            pair, key = self._pair * fit.attention_mfu / mfu, self._key * fit.attention_mbu / mbu
+            self._rectangle = pair, key, shape.layers * fixed
         self._write = kv_bytes / (self.device.bandwidth * fit.mbu)
         self.kv_bytes_per_token = round(kv_bytes * self.tp)  # on all devices of all stages
         self._kv_per_device = kv_bytes / self.pp
@@ -108,7 +113,7 @@ class Costs:
             if len(self._dense) > 100_000:
                 self._dense.clear()
             seconds = self._dense[key] = sum(self._dense_parts(*key))
-        return seconds + self._chunk_seconds(work) if work.chunk_keys else seconds
+        return seconds + self._chunk_seconds(work)
 
     def _dense_parts(self, tokens: int, sampled: int, rows: int) -> tuple[float, float, float, float, float]:
         """Projections, writing keys, head, communication, host: what depends on these three counts alone."""
@@ -139,13 +144,18 @@ class Costs:
         }
 
     def _chunk_seconds(self, work: StepWork) -> float:
+        """Attention of longer rows, and what a padded kernel takes for every rectangle."""
+        if work.padded and self._rectangle:
+            pair, key, fixed = self._rectangle
+            return self._passes(work.rows) * (fixed + pair * work.chunk_pairs + key * work.chunk_keys)
         if not work.chunk_keys:
             return 0.0
         return self._passes(work.rows) * _soft(self._pair * work.chunk_pairs, self._key * work.chunk_keys, self._fit.p)
 
     def key_seconds(self, work: StepWork) -> float:
         """Seconds per key that the plan's one-token rows read; pipeline stages read theirs at the same time."""
-        return self._single * self._passes(work.rows)
+        pair, key, _ = self._rectangle if work.padded and self._rectangle else (self._single, 0.0, 0.0)
+        return (pair + key) * self._passes(work.rows)
 
     def copy_seconds(self, work: StepWork) -> float:
         """Seconds of the block copies before the step: on the device, and over the host link."""

@@ -27,7 +27,8 @@ class Fit:
     soft knee and for large p the hard maximum of the roofline (Williams et al. 2009). Attention has shares of its own.
     `step_overhead`, `row_overhead` (seconds per step and per row) are what the host spends. `correction` holds (tokens,
     factor) pairs by which a layer's projections are multiplied, interpolated in between and constant outside: for
-    machines whose matrix product is far from a roofline at some sizes. Empty: none.
+    machines whose matrix product is far from a roofline at some sizes. Empty: none. `rectangle` is for machines whose
+    padded attention is another kernel: (share of the peak, share of the bandwidth, seconds per layer), which add up.
     """
 
     mfu: float = 0.70
@@ -39,12 +40,20 @@ class Fit:
     step_overhead: float = 0.5e-3
     row_overhead: float = 0.0
     correction: tuple[tuple[float, float], ...] = ()
+    rectangle: tuple[float, ...] = ()
     source: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "correction", tuple((float(at), float(factor)) for at, factor in self.correction))
-        for share in ("mfu", "mbu", "attention_mfu", "attention_mbu"):
-            if real(getattr(self, share), f"a fit with {share} of") == 0:
+        object.__setattr__(self, "rectangle", tuple(float(number) for number in self.rectangle))
+        shares = {name: getattr(self, name) for name in ("mfu", "mbu", "attention_mfu", "attention_mbu")}
+        if self.rectangle:
+            if len(self.rectangle) != 3:
+                raise BadPolicy(f"a fit's rectangle has {len(self.rectangle)} numbers; two shares and seconds are 3")
+            shares |= {"a rectangle's mfu": self.rectangle[0], "a rectangle's mbu": self.rectangle[1]}
+            real(self.rectangle[2], "a fit with a rectangle's seconds of")
+        for share, value in shares.items():
+            if real(value, f"a fit with {share} of") == 0:
                 raise BadPolicy(f"a fit with {share} of 0; it must be above 0")
         real(self.p, "a fit with p of", 1.0)
         for seconds in ("overhead", "step_overhead", "row_overhead"):

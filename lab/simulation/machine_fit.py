@@ -2,7 +2,7 @@
 
 A CPU's matrix product is far from a roofline at some sizes, so the projections get a factor per measured token count
 (`Fit.correction`). For given shares of attention and a given cost per row that factor has a closed form; the shares
-and the cost per row are searched.
+and the cost per row are searched. Rectangles come last: their attention is another kernel, with shares of its own.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ def fit_device(found: Sequence[Sample], shape: ModelShape, device: Device) -> De
     `mbu` and `mfu` are those of the whole step, at one token and at the best measured size; `correction` has what is
     left. Deterministic.
     """
+    padded = [sample for sample in found if sample.work.padded]
+    found = [sample for sample in found if not sample.work.padded]
     counts = sorted({sample.work.tokens for sample in found})
     if len(counts) < 3:
         raise BadPolicy(f"steps of {len(counts)} different sizes are too few to fit a machine: three at least")
@@ -55,7 +57,21 @@ def fit_device(found: Sequence[Sample], shape: ModelShape, device: Device) -> De
         return mean(abs(costs.seconds(sample.work) / sample.seconds - 1) for sample in found)
 
     best = pattern_search(error, (-2.0, -1.0, 0.0), (1.0, 1.0, 0.5), (-9.0, -9.0, 0.0), (2.0, 4.0, 20.0))
-    return build(best)
+    return _with_rectangles(padded, shape, build(best)) if padded else build(best)
+
+
+def _with_rectangles(found: Sequence[Sample], shape: ModelShape, device: Device) -> Device:
+    """`device` with the shares and the constant that come nearest to rectangles; all else stays."""
+
+    def build(values: Sequence[float]) -> Device:
+        rectangle = (2.0 ** values[0], 2.0 ** values[1], values[2] * 1e-4)
+        return replace(device, fit=replace(device.fit, rectangle=rectangle))
+
+    def error(values: Sequence[float]) -> float:
+        costs = Costs(shape, build(values), dtype="fp32")
+        return mean(abs(costs.seconds(sample.work) / sample.seconds - 1) for sample in found)
+
+    return build(pattern_search(error, (-3.0, -3.0, 1.0), (1.0, 1.0, 0.5), (-12.0, -12.0, 0.0), (2.0, 4.0, 100.0)))
 
 
 def _shares(found: Sequence[Sample], shape: ModelShape, device: Device) -> Fit:

@@ -86,12 +86,16 @@ def points(max_context: int | None = None) -> list[Point]:
     return [point for point in found if all(sum(row) < limit for row in point.rows)]
 
 
-CHUNKS = ((0, 16), (0, 64), (0, 128), (0, 256), (512, 64), (512, 256), (1024, 128))  # (resident, computed)
+CHUNKS = ((0, 16), (0, 64), (0, 128), (0, 256), (0, 640), (512, 64), (512, 256), (1024, 128))  # (resident, computed)
 MIXTURES = ((4, 0, 28), (8, 0, 120), (16, 256, 240))  # decodes after 256, and a chunk (resident, computed)
 RECTANGLES = (
     ((32, 1),) * 8,
+    ((128, 1),) * 4,
+    ((256, 1),) * 16,
     tuple((16 + 32 * place, 1) for place in range(8)),
     tuple((0, 12 + 12 * place) for place in range(4)),
+    tuple((0, 10 + 10 * place) for place in range(8)),
+    ((0, 160),) * 4,
 )
 
 

@@ -26,6 +26,7 @@ class StepWork:
     growing: int = 0
     width: int = 0
     carried: int = 0
+    padded: bool = False  # a padded kernel computes it
     copies: int = 0  # blocks copied on the device
     swaps: int = 0  # blocks to or from the host
 
@@ -78,6 +79,7 @@ def _make_rectangle(work: StepWork, plan: StepPlan) -> None:
     live = max((row.start + row.num_tokens + row.padding for row in rows if row.num_tokens), default=0)
     carried = max((row.start + row.padding for row in rows if not row.num_tokens), default=0)
     depth = max(live, carried)
+    work.padded = True
     if widest == 1:
         work.width, work.carried, work.single_keys = live, carried, len(rows) * depth
     else:

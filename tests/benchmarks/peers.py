@@ -37,12 +37,16 @@ AIMS = {"vllm": 1.4, "openvino": 1.0, "transformers": 3.0}  # ours divided by th
 PRODUCT_AIM = 1.25  # a decode step divided by its own matrix products, at most
 
 
-def run_engine(name: str, task: dict, python: Path) -> dict:
-    """One engine's answer, from a fresh process. Raises SystemExit with the end of its output when it fails."""
+def run_engine(name: str, task: dict, python: Path, environment: dict[str, str] | None = None) -> dict:
+    """One engine's answer, from a fresh process with these variables more (and none of ours that concern threads).
+
+    Raises SystemExit with the end of its output when it fails.
+    """
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "task.json"), Path(folder, "answer.json")
         asked.write_text(json.dumps(task), encoding="utf-8")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "PYTHON"))}
+        clean |= environment or {}
         script = HERE / "peer_engines" / f"run_{name}.py"
         done = subprocess.run([python, script, asked, answered], capture_output=True, text=True, env=clean)
         if not answered.is_file():

@@ -63,6 +63,22 @@ def test_a_known_machine_is_found_again() -> None:
         assert ours.seconds(work) == pytest.approx(true.seconds(work), rel=0.05), point.name
 
 
+def test_a_padded_kernel_of_its_own_is_found_again() -> None:
+    """Rectangles of TRUE take other shares and a constant: the fit finds them, and nothing else moves."""
+    padded = replace(TRUE, fit=replace(TRUE.fit, rectangle=(0.05, 0.02, 3e-4)))
+    costs, found = Costs(SHAPE, padded, dtype="fp32"), timed()
+    for point in found:
+        point.seconds = [costs.seconds(machine_fit.work_of(point.plan()))]
+    fitted = machine_fit.fit_device(machine_fit.samples(found), SHAPE, PLAIN)
+    plain = machine_fit.fit_device(machine_fit.samples(timed()), SHAPE, PLAIN)
+    assert replace(fitted.fit, rectangle=()) == replace(plain.fit, rectangle=())
+    assert fitted.fit.rectangle == pytest.approx(padded.fit.rectangle, rel=0.05)
+    ours = Costs(SHAPE, fitted, dtype="fp32")
+    for rows in (((100, 1),) * 12, ((0, 40), (0, 90), (0, 70)), ((700, 1), (30, 1))):  # between the measured sizes
+        work = machine_fit.work_of(Point("padded", rows).plan())
+        assert ours.seconds(work) == pytest.approx(costs.seconds(work), rel=0.05), rows
+
+
 def test_noise_moves_the_fit_little_and_is_seen_in_the_spread() -> None:
     noisy = timed(noise=0.1, rounds=7)
     fitted = machine_fit.fit_device(machine_fit.samples(noisy), SHAPE, PLAIN)

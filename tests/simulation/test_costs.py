@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from lab.errors import BadPolicy
 from lab.plan import BlockCopy, Row, StepPlan
 from lab.request import Request
 from lab.simulation.costs import Costs
@@ -180,6 +181,34 @@ def test_a_correction_is_interpolated_and_constant_outside() -> None:
 
 
 # -- several devices -----------------------------------------------------------------------------------------
+def test_a_padded_kernel_may_have_its_own_shares_and_constant() -> None:
+    """Counted by hand: half the arithmetic's and a quarter of the memory's speed, 1 ms per layer, added up."""
+    one, other = ideal(), ideal()
+    other = replace(other, fit=replace(other.fit, rectangle=(0.5, 0.25, 1e-3)))
+    plain, own = Costs(LLAMA, one), Costs(LLAMA, other)
+    packed = work_of(plan(row(0, 100), row(50, 1)))
+    assert own.seconds(packed) == plain.seconds(packed)
+    constant = LLAMA.layers * 1e-3
+    pair = 4 * LLAMA.layers * LLAMA.query_size / 1e14 / 0.5
+    key = 2 * LLAMA.layers * LLAMA.kv_heads * LLAMA.head_dim * 2 / 1e12 / 0.25
+    singles = work_of(plan(row(99, 1), row(49, 1), attention="padded"))  # two rows of 100 keys
+    without = plain.seconds(singles) - plain.key_seconds(singles) * 200
+    assert own.seconds(singles) == pytest.approx(without + constant + 200 * (pair + key))
+    chunks = work_of(plan(row(0, 100), row(0, 60, padding=40), attention="padded"))  # 200 queries, 100 keys each
+    without = plain.seconds(chunks) - plain._chunk_seconds(chunks)
+    assert own.seconds(chunks) == pytest.approx(without + constant + 20_000 * pair + 200 * key)
+    for work in (singles, chunks):
+        assert sum(own.breakdown(work).values()) == pytest.approx(own.seconds(work))
+
+
+@pytest.mark.parametrize(
+    "numbers, wrong", [((0.1, 0.2), "2 numbers"), ((0.0, 0.2, 0.0), "mfu of 0"), ((1, 1, -1), "-1")]
+)
+def test_a_rectangle_that_makes_no_sense(numbers: tuple[float, ...], wrong: str) -> None:
+    with pytest.raises(BadPolicy, match=wrong):
+        Fit(rectangle=numbers)
+
+
 def test_tensor_parallelism_shares_everything_and_pays_two_all_reduces_a_layer() -> None:
     work = work_of(plan(row(0, 2048, samples=False)))
     alone = Costs(LLAMA, ideal())
