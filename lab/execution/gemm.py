@@ -21,6 +21,7 @@ class Panels:
     read, and weights rounded to 11 bits.
     """
 
+    lanes = gemm_kernel.LANES  # float32 in a vector
     __slots__ = ("out", "depth", "panels", "half", "_panels", "_address")
 
     def __init__(self, weight: Tensor, half: bool = False):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lab.errors import BadRequest
+from lab.errors import BadRequest, ModelError
 from lab.execution.attention import make_attention
 from lab.execution.inputs import build_inputs
 from lab.execution.model import DEFAULT_MODEL, Model, load_model
@@ -30,13 +30,19 @@ class StorageDifference(NamedTuple):
 
 
 def storage_difference(
-    name_or_dir: str | Path = DEFAULT_MODEL, prompts: Sequence[Sequence[int] | str] = ("What is the sea?",)
+    name_or_dir: str | Path = DEFAULT_MODEL,
+    prompts: Sequence[Sequence[int] | str] = ("What is the sea?",),
+    models: tuple[Model, Model] | None = None,
 ) -> StorageDifference:
     """Load a model both ways and compare its logits for `prompts` (token ids, or text for the chat template).
 
-    Raises BadRequest without prompts, ModelError where there is nothing to load.
+    `models` are the two, float32 first, where they are loaded already. Raises BadRequest without prompts, ModelError
+    where there is nothing to load and for models that are not the same one stored in these two ways.
     """
-    exact, rounded = load_model(name_or_dir), load_model(name_or_dir, storage="fp16")
+    exact, rounded = models or (load_model(name_or_dir), load_model(name_or_dir, storage="fp16"))
+    if (exact.storage, rounded.storage) != ("fp32", "fp16") or exact.config != rounded.config:
+        kinds = f"{exact.name} stored as {exact.storage}, {rounded.name} as {rounded.storage}"
+        raise ModelError(f"one model, as fp32 and as fp16, is to be compared; these are {kinds}")
     ids = [exact.encode_chat(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
     if not ids or not all(ids):
         raise BadRequest(

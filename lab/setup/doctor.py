@@ -120,15 +120,16 @@ def threads() -> dict:
     # isort: split
     import torch
 
-    from lab.execution.linear import Linear
+    from lab.execution.linear import Linear, kernel
     from lab.setup import measure
 
     way = Linear(torch.ones(1, 1)).way
+    vectors = f" in {32 * kernel().lanes}-bit vectors" if way == "kernel" else ""
     measured = measure.small_products()
     return {
         "torch threads": torch.get_num_threads(),
         **{name: os.environ.get(name, "not set") for name in VARIABLES},
-        "policy": f"products by {way}: {WAITING[way]}",
+        "policy": f"products by {way}{vectors}: {WAITING[way]}",
         **{f"8-row product, {name}": str(times) for name, times in measured.items()},
         **{f"{name}_idle_us": times.idle for name, times in measured.items()},
         **{f"{name}_beside_us": times.beside for name, times in measured.items()},

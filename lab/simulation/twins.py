@@ -54,21 +54,33 @@ def replay(trace: RunTrace, price: Callable[[StepPlan], float]) -> dict[str, flo
 
 
 # -- runs ---------------------------------------------------------------------------------------------------
-def closed(work: Workload, model: Any, simulated: Any, options: dict[str, Any], name: str) -> dict[str, Any]:
-    """All requests at once, on the real engine and simulated: one row of the table."""
-    crowd = work.at_rate(1e9)
-    real = run(crowd, model, clock="virtual", **options)
-    twin = run(crowd, simulated, blocks=real.trace.meta["num_blocks"], **options)
-    found = replay(real.trace, simulated.price)
-    error = twin.output_tokens_per_s / real.output_tokens_per_s - 1
+def crowd(work: Workload) -> Workload:
+    """The same requests, all waiting from the start."""
+    return work.at_rate(1e9)
+
+
+def closed(
+    work: Workload, reals: Sequence[Report], simulated: Any, options: dict[str, Any], name: str
+) -> dict[str, Any]:
+    """Real runs of `crowd(work)`, and the same simulated: one row of the table, with the median over the runs.
+
+    A slow moment of the machine hits one of them; what is wrong with the prices shows in all.
+    """
+    twin = run(crowd(work), simulated, blocks=reals[0].trace.meta["num_blocks"], **options)
+    replays = [replay(real.trace, simulated.price) for real in reals]
+    found = {key: median(one[key] for one in replays) for key in ("median", "p90", "total")}
+    rates = sorted(real.output_tokens_per_s for real in reals)
+    error = twin.output_tokens_per_s / median(rates) - 1
     return {
         "case": name,
+        "steps": reals[0].steps,
         **found,
         "steps simulated": twin.steps,
-        "tokens/s": real.output_tokens_per_s,
+        "tokens/s": median(rates),
+        "tokens/s of the runs": rates,
         "tokens/s simulated": twin.output_tokens_per_s,
         "throughput error": error,
-        "requests/s": real.requests_per_s,
+        "requests/s": median(real.requests_per_s for real in reals),
         "within": found["median"] <= STEP_TARGET and abs(error) <= THROUGHPUT_TARGET,
     }
 

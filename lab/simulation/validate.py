@@ -3,8 +3,9 @@
     python -m lab.simulation.validate --json data/results/calibration_accuracy.json
 
 Recorded plans are priced again, throughput is compared under closed load, TTFT and TPOT under open load (twins.py).
-Real and simulated runs get the same token ids and lengths. Real machines are noisy: the calibration's spread, and how
-much the real runs differ among themselves, are part of the result.
+Real and simulated runs get the same token ids and lengths. Real machines are noisy: every case is run several times, in
+turn with the others, and judged by the median; the calibration's spread, and how much the real runs differ among
+themselves, are part of the result.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from statistics import median
 from typing import Any
 
 from lab.errors import BadPolicy
+from lab.metrics import Report
 from lab.running import run
 from lab.shared_prefixes import few_shot_workload
 from lab.simulation.calibrate import Calibration, calibrate, shape_of
@@ -29,7 +31,7 @@ from lab.simulation.hardware import device as find_device
 from lab.simulation.measuring import more_rounds
 from lab.simulation.model import SimulatedModel
 from lab.simulation.sweep import table
-from lab.simulation.twins import STEP_TARGET, THROUGHPUT_TARGET, as_ids, closed, opened
+from lab.simulation.twins import STEP_TARGET, THROUGHPUT_TARGET, as_ids, closed, crowd, opened
 from lab.workload import Workload, chat_workload
 
 #: Name -> workload and options. Batches of 8; "chunked" cuts prompts into 64 tokens.
@@ -72,19 +74,32 @@ def validate(
     began = time.perf_counter()
     device = calibration.device if calibration else find_device(THIS_MACHINE)
     simulated = SimulatedModel(shape_of(model), device)
-    rows, opens = [], []
-    for name in cases:
-        work, options = _work(CASES[name][0], requests, model), CASES[name][1]
-        run(Workload("warm-up", work.specs[:2], rate=1e9), model, clock="virtual", **options)
-        rows.append(closed(work, model, simulated, options, name))
-        say(f"{name}: median error per step {100 * rows[-1]['median']:.1f} %")
-        if name in open_cases:
-            work = work.at_rate(OPEN_LOAD * rows[-1]["requests/s"])
-            opens += opened(work, model, simulated, options, name, runs)
-            say(f"{name}, {runs} open runs at {work.rate:.2f} requests/s")
+    works = {name: _work(CASES[name][0], requests, model) for name in cases}
+    reals = _real_runs(model, works, runs, say)
+    rows = [closed(work, reals[name], simulated, CASES[name][1], name) for name, work in works.items()]
+    opens = []
+    for row in (row for row in rows if row["case"] in open_cases):
+        name = row["case"]
+        work = works[name].at_rate(OPEN_LOAD * row["requests/s"])
+        opens += opened(work, model, simulated, CASES[name][1], name, runs)
+        say(f"{name}, {runs} open runs at {work.rate:.2f} requests/s")
     record = _record(model, simulated, calibration, rows, opens)
     record["calibration"]["drift"] = drift(model, calibration) if calibration else None
     return record | {"seconds": time.perf_counter() - began}
+
+
+def _real_runs(
+    model: Any, works: dict[str, Workload], runs: int, say: Callable[[str], None]
+) -> dict[str, list[Report]]:
+    """Every case under closed load, `runs` times; the cases take turns."""
+    for name, work in works.items():
+        run(Workload("warm-up", work.specs[:2], rate=1e9), model, clock="virtual", **CASES[name][1])
+    reals: dict[str, list[Report]] = {name: [] for name in works}
+    for turn in range(runs):
+        for name, work in works.items():
+            reals[name].append(run(crowd(work), model, clock="virtual", **CASES[name][1]))
+            say(f"closed run {turn + 1}, {name}: {reals[name][-1].output_tokens_per_s:.1f} output tokens/s")
+    return reals
 
 
 def drift(model: Any, calibration: Calibration) -> float:
@@ -155,7 +170,7 @@ def _closed_cells(row: dict[str, Any]) -> dict[str, Any]:
         "median error": _percent(row["median"]),
         "p90": _percent(row["p90"]),
         "sum": _percent(row["total"], "+"),
-        "tokens/s": f"{row['tokens/s']:.1f}",
+        "tokens/s, real runs": " ".join(f"{rate:.1f}" for rate in row["tokens/s of the runs"]),
         "simulated ": f"{row['tokens/s simulated']:.1f}",
         "error": _percent(row["throughput error"], "+"),
         "within": "yes" if row["within"] else "no",
@@ -176,7 +191,7 @@ def _open_cells(row: dict[str, Any]) -> dict[str, Any]:
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False, prog="python -m lab.simulation.validate")
     parser.add_argument("--requests", type=int, default=24, help="per run (default 24)")
-    parser.add_argument("--runs", type=int, default=3, help="real runs under open load (default 3)")
+    parser.add_argument("--runs", type=int, default=3, help="real runs of each case (default 3)")
     parser.add_argument("--case", action="append", choices=list(CASES), help="only this one; may be repeated")
     parser.add_argument("--no-open", action="store_true", help="leave out the runs under open load")
     parser.add_argument("--kept", action="store_true", help="use the calibration that is kept, do not measure anew")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lab
-from lab.errors import BadRequest
+from lab.errors import BadRequest, ModelError
 from lab.execution.storage import prompt_logits, storage_difference
 
 
@@ -36,3 +36,10 @@ def test_the_default_stores_float32(tiny):
 def test_nothing_to_compare_is_refused(prompts):
     with pytest.raises(BadRequest, match="prompts"):
         storage_difference("tiny", prompts)
+
+
+def test_models_that_are_loaded_already_are_compared_as_they_are():
+    exact, rounded = (lab.load_model("tiny", storage=storage) for storage in ("fp32", "fp16"))
+    assert storage_difference(prompts=[[1, 2, 3]], models=(exact, rounded)) == storage_difference("tiny", [[1, 2, 3]])
+    with pytest.raises(ModelError, match="stored as fp16, .* as fp32"):
+        storage_difference(prompts=[[1]], models=(rounded, exact))

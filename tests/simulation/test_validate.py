@@ -52,9 +52,10 @@ def test_ids_keep_prompts_lengths_and_arrivals() -> None:
 
 def test_closed_load_compares_throughput_and_work() -> None:
     ids, options = twins.as_ids(WORK, Priced()), CASES["few-shot, prefix cache"][1]
-    same = twins.closed(ids, Priced(), Priced(), options, "same")
+    reals = [run(twins.crowd(ids), Priced(step=step), **options) for step in (0.02, 0.01, 0.02, 0.5, 0.02)]
+    same = twins.closed(ids, reals, Priced(step=0.02), options, "same")  # a slow and a fast moment change nothing
     assert same["within"] and same["throughput error"] == 0 and same["steps"] == same["steps simulated"]
-    slower = twins.closed(ids, Priced(), Priced(step=0.04, token=0.002), options, "slower")
+    slower = twins.closed(ids, reals, Priced(step=0.04, token=0.002), options, "slower")
     assert not slower["within"] and slower["throughput error"] == pytest.approx(-0.5)
 
 
@@ -119,6 +120,11 @@ def test_kept_results_of_this_package_have_what_the_summary_shows() -> None:
         pytest.skip("no kept result of a validation")
     record = json.loads(path.read_text(encoding="utf-8"))
     assert record["of"] == len(record["closed"]) + len(record["open"]) and summary(record)
+    assert [row["case"] for row in record["closed"]] == list(CASES)
+    for row in record["closed"]:
+        assert row["median"] <= twins.STEP_TARGET and abs(row["throughput error"]) <= twins.THROUGHPUT_TARGET, row
+    for row in record["open"]:  # inside the spread of the real runs, or with a reason
+        assert row["within"] == (row["reason"] is None) and len(row["real"]) == 3, row
 
 
 def test_a_shape_of_the_table_is_the_default_model() -> None:

@@ -220,6 +220,29 @@ show(roofline({"one answer": answer, "sixteen at once": sixteen}, peaks))
 # measured while the computer was busy: `python3 -m lab doctor` measures it again.
 
 # %% [markdown]
+# ### Fewer bytes, other numbers
+#
+# If a small step waits for weights, then weights of half the size should take about half the time. `storage="fp16"` keeps
+# each of them in two bytes instead of four and computes in float32 as before. What that does to speed, and to the result:
+
+# %% tags=["nbval-ignore-output"]
+half = lab.load_model(storage="fp16")
+sizes = {"batches": (1, 8), "steps": quick(12, 6)}
+for exact, rounded in zip(lab.decode_curve(model, **sizes), lab.decode_curve(half, **sizes)):
+    speedup = exact.step_ms / rounded.step_ms
+    print(f"batch {exact.batch}: {exact.step_ms:.1f} ms as float32, {rounded.step_ms:.1f} ms as float16: {speedup:.2f}×")
+difference = lab.storage_difference(prompts=[question], models=(model, half))
+print(f"logits differ by up to {difference.largest:.3f} over {difference.positions} positions of the prompt;")
+print(f"the best token is the same at {difference.same_next_token:.0%} of them, the closest race there is won by", end=" ")
+print(f"{difference.smallest_margin:.3f}")
+del half
+
+# %% [markdown]
+# Where two tokens are closer to each other than that difference, the rounded model may say another word, and then write a
+# different text. This course compares policies by their tokens, so it never does this by default. Servers on GPUs do: bf16 and
+# fp16, and smaller types still, are how a card reads its weights in less time.
+
+# %% [markdown]
 # ### The same on an H100
 #
 # On the second clock a step can be given the price it would have on a machine that is not here: *simulated*, from published
