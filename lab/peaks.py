@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -77,13 +77,18 @@ class Measurement:
 
 def this_machine(device: str = "cpu") -> Peaks | None:
     """What was measured last on this computer; None before anything was, or where the file cannot be read."""
-    key = _key(device)
+    found = _measurement(_key(device))
+    return found.peaks() if found else None
+
+
+def _measurement(key: str) -> Measurement | None:
+    """What is kept under `key`, in this process or on disk."""
     if key not in _kept:
         with suppress(TypeError, LabError):  # a file from another version, or edited by hand
             stored = Measurement(**_stored()[key]) if key in _stored() else None
             if stored is not None and stored.peaks():
                 _kept[key] = stored
-    return _kept[key].peaks() if key in _kept else None
+    return _kept.get(key)
 
 
 def measure_peaks(device: str = "cpu", seconds: float = 1.0) -> Peaks:
@@ -98,13 +103,22 @@ def measure_peaks(device: str = "cpu", seconds: float = 1.0) -> Peaks:
 
 
 def keep(flops: float, bytes_per_s: float, device: str = "cpu", how: str = "") -> Peaks:
-    """Keep measured rates (FLOP/s, byte/s) for `this_machine`, on disk too where that can be written."""
+    """Keep measured rates (FLOP/s, byte/s) for `this_machine`, on disk too where that can be written.
+
+    A peak is the best that was ever reached: where the same computer, with as many threads and the same torch, has done
+    better before, that stays. Delete the file to forget it.
+    """
     import torch
 
     cpu = device == "cpu"
     name, threads = (machine(), torch.get_num_threads()) if cpu else (torch.cuda.get_device_name(), 0)
     today = datetime.now(UTC).date().isoformat()
     measured = Measurement(flops, bytes_per_s, name, threads, today, metadata.version("torch"), how)
+    before = _measurement(_key(device))
+    if before and (before.name, before.threads, before.torch) == (name, threads, measured.torch):
+        best = {"flops": max(flops, before.flops), "bytes_per_s": max(bytes_per_s, before.bytes_per_s)}
+        newer = measured if best != {"flops": before.flops, "bytes_per_s": before.bytes_per_s} else before
+        measured = replace(newer, **best)
     peaks = measured.peaks()
     _kept[_key(device)] = measured
     for path in files():

@@ -111,3 +111,23 @@ def test_doctor_and_self_check_keep_what_they_measure(folder, monkeypatch):
     monkeypatch.setattr(peaks, "_kept", {})
     (folder / "peaks.json").unlink()
     assert "measured on this computer" in selfcheck._speed() and len(asked) == 2, "nothing was known, so it measures"
+
+
+def test_the_best_that_was_ever_reached_stays_the_peak(folder, monkeypatch):
+    """A measurement beside other programs says less than the quiet one before it; utilisations would exceed 1."""
+    peaks.keep(4e10, 2e10, how="quiet")
+    assert peaks.keep(3e10, 1e10, how="busy") == peaks.this_machine() == peaks.keep(4e10, 2e10, how="quiet")
+    monkeypatch.setattr(peaks, "_kept", {})
+    found = peaks.keep(5e10, 1e10, how="faster, but busy memory")
+    assert (found.flops, found.bytes_per_s) == (5e10, 2e10)
+    stored = next(iter(json.loads((folder / "peaks.json").read_text()).values()))
+    assert (stored["flops"], stored["bytes_per_s"], stored["how"]) == (5e10, 2e10, "faster, but busy memory")
+
+
+@pytest.mark.parametrize("change", [{"torch": "1.0"}, {"threads": 64}, {"name": "another"}])
+def test_a_peak_of_other_threads_or_another_torch_is_replaced(folder, monkeypatch, change):
+    peaks.keep(4e10, 2e10)
+    key, stored = next(iter(json.loads((folder / "peaks.json").read_text()).items()))
+    (folder / "peaks.json").write_text(json.dumps({key: stored | change}))
+    monkeypatch.setattr(peaks, "_kept", {})
+    assert peaks.keep(3e10, 1e10).flops == 3e10

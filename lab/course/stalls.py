@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from lab.metrics import Report
+from lab.running import run
 from lab.workload import Workload, fixed_workload
 
 
@@ -22,6 +23,12 @@ def stall_workload(
     if ids:
         prompts = [numbered(tokens, 100 + 10 * place) for place, tokens in enumerate(prompts)]
     return fixed_workload(prompts, [output] * readers + [8], [0.0] * readers + [arrival])
+
+
+def soon(model: Any, tokens: int = 8, readers: int = 3) -> float:
+    """Seconds after which `readers` have about `tokens` tokens each, measured: a moment at which all are still reading."""
+    prompts = [numbered(20, 100 + 10 * place) for place in range(readers)]
+    return run(fixed_workload(prompts, [tokens] * readers), model, clock="virtual", batching="continuous:8").duration_s
 
 
 def mixed_workload(requests: int = 48, rate: float = 2.0, seed: int = 0, long_share: float = 0.25) -> Workload:

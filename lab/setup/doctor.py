@@ -149,7 +149,12 @@ def speed() -> dict:
         rates[f"{device} peak"] = f"{flops.rate / 1e9:.0f} GFLOP/s ({flops.how})"
         rates[f"{device} bandwidth"] = f"{bandwidth.rate / 1e9:.1f} GB/s ({bandwidth.how})"
         rates[f"{device}_flops"], rates[f"{device}_bytes_per_s"] = flops.rate, bandwidth.rate
-        peaks.keep(flops.rate, bandwidth.rate, device, f"{flops.how}; {bandwidth.how}")
+        kept = peaks.keep(flops.rate, bandwidth.rate, device, f"{flops.how}; {bandwidth.how}")
+        if (kept.flops, kept.bytes_per_s) != (flops.rate, bandwidth.rate):
+            rates[f"{device} peaks kept"] = (
+                f"{kept.flops / 1e9:.0f} GFLOP/s, {kept.bytes_per_s / 1e9:.1f} GB/s: the best this computer was seen to "
+                "reach (something else runs now, or ran then)"
+            )
     return rates
 
 

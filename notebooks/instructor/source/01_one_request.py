@@ -52,7 +52,7 @@ plots.step_times(answer)
 # - **Decode**: each later step computes *one* token, the one that came out last, and yields the next.
 #
 # The model cannot skip ahead: token 10 is an input of token 11.
-# So one answer is a chain of steps, and no amount of hardware computes its steps side by side.
+# So one answer is a chain of steps, and no hardware can compute its steps side by side.
 #
 # (Decoding several tokens per step is possible by guessing and checking, *speculative decoding*. This course leaves it out.)
 #
@@ -84,11 +84,11 @@ print(f"on this computer one output token takes as long as {tpot / (ttft / promp
 lab.predict(
     "01.p1",
     "A prompt of 43 tokens, an answer of 48. How many tokens does the model compute in total, with a KV cache?",
-    options=["48", "90", "91", "3192"],
+    options=["48", "90", "91", "2064"],
 )
 
 # %% tags=["nbval-check-output"]
-work = fixed_workload([43], [48])  # lengths only: prices instead of tensors, so the counts come at once
+work = fixed_workload([43], [48])  # lengths only: no model runs, every step gets a made-up time
 prices = lab.Priced()
 cached = lab.run(work, prices, batching="continuous:1")
 print("with a KV cache:", cached.computed_tokens, "tokens in", cached.steps, "steps")
@@ -131,7 +131,8 @@ print(f"{tokens:.0f}× the tokens took {without.duration_s / with_cache.duration
 # ### What this shows, and what it does not
 #
 # The cache removes almost all of the work. Yet the time shrinks much less than the token count:
-# computing many tokens in one step is cheap per token. That is the discount of section 1 again.
+# computing many tokens in one step is cheap per token. It is the effect of section 1 again: a token that shares
+# its step with many costs far less than one that has a step to itself.
 #
 # The cache is not free, and it does not remove everything:
 #
@@ -205,7 +206,8 @@ for batch in (1, 2, 4, 8, 16, 32):
 #
 # Every dot is a step, measured: how many operations it does per byte it must move, and how many per second it reaches.
 # The line is what this computer can do at best, measured once: on its slope, memory is the limit; on its flat part,
-# arithmetic. One answer alone, and sixteen at once, whose prompts are cut into chunks:
+# arithmetic. One answer alone, and sixteen at once, whose prompts the engine takes in pieces
+# (notebook 07 says why):
 
 # %% tags=["nbval-ignore-output"]
 peaks = this_machine() or measure_peaks()  # three seconds, once
@@ -223,7 +225,8 @@ show(roofline({"one answer": answer, "sixteen at once": sixteen}, peaks))
 # ### Fewer bytes, other numbers
 #
 # If a small step waits for weights, then weights of half the size should take about half the time. `storage="fp16"` keeps
-# each of them in two bytes instead of four and computes in float32 as before. What that does to speed, and to the result:
+# each of them in two bytes instead of four and computes in float32 as before. What that does to speed, and to the *logits*,
+# the scores of all possible next tokens, of which the largest wins:
 
 # %% tags=["nbval-ignore-output"]
 half = lab.load_model(storage="fp16")
@@ -233,20 +236,21 @@ for exact, rounded in zip(lab.decode_curve(model, **sizes), lab.decode_curve(hal
     print(f"batch {exact.batch}: {exact.step_ms:.1f} ms as float32, {rounded.step_ms:.1f} ms as float16: {speedup:.2f}×")
 difference = lab.storage_difference(prompts=[question], models=(model, half))
 print(f"logits differ by up to {difference.largest:.3f} over {difference.positions} positions of the prompt;")
-print(f"the best token is the same at {difference.same_next_token:.0%} of them, the closest race there is won by", end=" ")
-print(f"{difference.smallest_margin:.3f}")
+print(f"the best token is the same at {difference.same_next_token:.0%} of them, the smallest lead of a best token over the second", end=" ")
+print(f"is {difference.smallest_margin:.3f}")
 del half
 
 # %% [markdown]
-# Where two tokens are closer to each other than that difference, the rounded model may say another word, and then write a
+# It is less than twice as fast, and the less so the more requests share the step: only the weights shrink, the rest of the
+# step stays what it was. Where two tokens are closer to each other than that difference, the rounded model may say another word, and then write a
 # different text. This course compares policies by their tokens, so it never does this by default. Servers on GPUs do: bf16 and
 # fp16, and smaller types still, are how a card reads its weights in less time.
 
 # %% [markdown]
 # ### The same on an H100
 #
-# On the second clock a step can be given the price it would have on a machine that is not here: *simulated*, from published
-# measurements. Notebook [11](11_two_clocks.ipynb) says how far to trust that.
+# The lab can also give a step the time it would take on a machine that is not here. Nothing is computed then; time is
+# *simulated*, from published measurements. Notebook [11](11_two_clocks.ipynb) says how far to trust that.
 
 # %% tags=["nbval-check-output"]
 h100 = lab.simulated("llama-3-8b", on="h100-sxm")
@@ -258,7 +262,7 @@ print(f"a step takes twice as long as the step for one from batch {scale.knee(h1
 
 # %% [markdown]
 # The shape is that of your plot; the bend comes an order of magnitude later. There, eight requests are not a batch, they are
-# hardly a load.
+# hardly a load at all.
 
 # %% [markdown]
 # ### What this does not show
@@ -394,8 +398,8 @@ with lab.course.when_done("01.4"):
 # <details><summary>When you have an idea</summary>
 #
 # They are multiples of the block size. The engine keeps keys and values in blocks, and this one loses them all whenever a
-# block is full. The public bug in the sources was found by a reader of the code, who noticed that the cache was there
-# and not used.
+# block is full. The real bug (see Sources) was found by a reader of the code, who noticed that the cache was there and
+# not used.
 # </details>
 
 # %% [markdown]

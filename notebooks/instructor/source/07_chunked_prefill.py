@@ -21,7 +21,7 @@ from lab.course.chunk_work import chunk_table, chunks_of
 from lab.course.dealing import deal_all, longest_pause
 from lab.course.exercises.nb07 import aligned_workload, gap_and_speed, spread, sweep_workload
 from lab.course.mixed_steps import piggyback
-from lab.course.stalls import largest_chunk, late_tokens, longest_gap, numbered, stall_workload
+from lab.course.stalls import largest_chunk, late_tokens, longest_gap, numbered, soon, stall_workload
 from lab.scheduler import Scheduler
 from lab.workload import fixed_workload
 
@@ -286,10 +286,10 @@ lab.reveal("07.p5", 100 * (1 - mixed_ms / apart), unit="%")
 # %% [markdown]
 # ## 7. Measured: what the readers feel
 #
-# The stall of section 2 with the real model: three readers, and soon a long prompt.
+# The stall of section 2 with the real model: three readers, and, when they have some eight tokens each, a long prompt.
 
 # %% tags=["nbval-ignore-output"]
-real = stall_workload(long=quick(600, 250), readers=3, output=quick(40, 20), arrival=0.6, ids=True)
+real = stall_workload(long=quick(600, 250), readers=3, output=quick(40, 20), arrival=soon(model), ids=True)
 policies = {name: dict(batching="continuous:8", chunking=spec) for name, spec in (("whole", "whole"), ("budget of 64", "budget:64"))}
 measured = lab.compare(real, model, policies, clock="virtual")  # measured seconds; the waiting in between is skipped
 for name, report in measured.reports.items():

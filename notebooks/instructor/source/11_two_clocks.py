@@ -7,7 +7,7 @@
 # price list told how long a step takes, and nothing was computed. The engine, the scheduler and the memory were the same.
 # Then why not use the price list of a machine you do not have?
 #
-# Because such a list is a claim. You will make one for this computer and catch it being wrong, see how far the ones for
+# Because such a list is a claim. You will make one for this computer and test it on a run it has not seen, see how far the ones for
 # GPUs are from published measurements, then ask them what changes with scale, and end with a list of what they cannot know.
 #
 # About 60 minutes. Notebooks [04](04_continuous_batching.ipynb) and [07](07_chunked_prefill.ipynb) come first.
@@ -49,7 +49,7 @@ lab.course.show(Costs.layer_seconds)
 # ## 2. This computer, on both clocks
 #
 # First the list for this machine. The next cell measures steps of many shapes and fits the list to them.
-# Close what else is running: it would be measured along.
+# Close what else is running: it would be measured too.
 
 # %% tags=["nbval-ignore-output"]
 found = lab.calibrate(model, seconds=quick(25, 6), save=False)
@@ -58,7 +58,7 @@ print(found.summary())
 
 # %% [markdown]
 # *Spread* is how much the same step varied between rounds, *error* what the fit makes of it. An error below the spread is all one
-# can ask for. (`python3 -m lab calibrate` does the same and keeps the result for `--on this-machine`.)
+# can ask for; steps that few of the measured ones resemble, and padded ones, do not always get there. (`python3 -m lab calibrate` does the same and keeps the result for `--on this-machine`.)
 #
 # Now a run that the fit has not seen. The simulated one first:
 
@@ -102,7 +102,7 @@ plots.replayed(scale.priced_again(real.trace, mine.price))
 #
 # There is no H100 in this computer, but there are published measurements: the authors of *Vidur* released the time of every
 # linear layer for Llama models on three GPUs. Our list has four fitted numbers per GPU, found on **Llama-2-7B only**.
-# The other models were kept out.
+# The other models were kept out. (*tp4*, tensor parallelism: every matrix is split over 4 GPUs.)
 
 # %%
 lab.predict(
@@ -128,7 +128,8 @@ plots.profiles(kept["fitted"], "Llama-2-7B")
 
 # %% [markdown]
 # So far the good news. Linear layers are the predictable part: large matrices, always the same. Two other sources give times of
-# **whole steps**, with attention and with the engine around them. Nothing was fitted to these:
+# **whole steps**, with attention and with the engine around them: Sarathi-Serve measured them, DistServe's come from the formulas of
+# its simulator. Nothing was fitted to these:
 
 # %% tags=["nbval-check-output"]
 decodes = ("decode of 1", "decode of 8", "decode of 128")  # Sarathi's
@@ -204,7 +205,7 @@ runs = {f"{seats} seats": lab.run(alike, h100, **options) for seats, options in 
 show(roofline(runs, title="Steps on an H100 (simulated)"))
 
 # %% [markdown]
-# Steps with eight decodes sit far left, on memory's slope. 64 seats push them to the right and up. Prompts are near the other limit. Neither utilisation says "100 %",
+# Steps with eight decodes sit far left, on memory's slope. 64 seats push them to the right and up. Prompts lie under the flat part. Neither utilisation says "100 %",
 # and both can be high without anybody being served well: they are explanations, not goals.
 
 # %% [markdown]
@@ -239,14 +240,14 @@ for tp in (2, 4, 8):
 lab.reveal("11.p4", pools[4] / pools[2], "Weights are paid once; everything after them is pool.", unit="×")
 
 # %% [markdown]
-# Twice the GPUs are twelve times the room, and nothing like twice the speed: 36 to 22 ms. Communication does not shrink. (Its latency was
+# From two GPUs to four there is twelve times the room, and 1.7 times the speed: 36 to 22 ms. Communication does not shrink. (Its latency was
 # fitted on separately launched all-reduces; captured graphs have less, so take it as an upper bound.)
 
 # %% [markdown]
 # ## 6. The same policies
 #
 # Static batches of 32 against continuous batching with 32 seats: on the reference machine the second makes 3.6 times the tokens per
-# second with these requests. An H100 hides up to hundreds of rows in a step. Then what does it matter if some of 32 are empty?
+# second with these requests. On an H100 hundreds of rows in a step cost little more than one. Then what does it matter if some of 32 are empty?
 
 # %%
 lab.predict("11.p5", "And on the H100: by which factor is continuous batching faster than static?", unit="×")
@@ -270,28 +271,33 @@ pair = both["1 × h100-sxm"]
 lab.reveal("11.p5", pair["continuous, whole"].output_tokens_per_s / pair["static:32"].output_tokens_per_s, unit="×")
 
 # %% [markdown]
-# **The ranking is the same**, and nearly the factor. An empty row *is* cheap on the H100. But its seat is not: somebody could have sat
+# **The ranking by tokens per second is the same**, and nearly the factor. (Look at the longest gap too: on the slow machine whole
+# prompts make readers wait longer than static batches do.) An empty row *is* cheap on the H100. But its seat is not: somebody could have sat
 # there, as cheaply. What static batching wastes there is not arithmetic, it is the discount.
 #
 # Now look for what does change.
 
 # %% tags=["nbval-check-output"]
-settings = {"reference machine": (8, (16, 32, 64, 128, 512, 2048)), "1 × h100-sxm": (128, (160, 256, 512, 1024, 2048))}
-sweeps = {place: {} for place in settings}
-for place, (seats, budgets) in settings.items():
-    for budget in budgets:
-        axes = dict(batching=f"continuous:{seats}", chunking=f"budget:{budget}", blocks=29_000)
-        report = sweeps[place][budget] = lab.run(crowd, machines[place], **axes)
-        gap = max(max(times.gaps, default=0.0) for times in report.times.values())
-        print(f"{place:18} {seats:3} seats, budget {budget:4}: {report.output_tokens_per_s:6.1f} tokens/s,", end=" ")
-        print(f"longest gap {gap:.3f} s")
+settings = {8: (16, 32, 64, 128, 512), 128: (160, 256, 512, 2048)}  # seats: budgets
+sweeps = {}
+for place in ("reference machine", "1 × h100-sxm"):
+    for seats, budgets in settings.items():
+        sweep = sweeps[f"{place}, {seats} seats"] = {}
+        for budget in budgets:
+            axes = dict(batching=f"continuous:{seats}", chunking=f"budget:{budget}", blocks=29_000)
+            report = sweep[budget] = lab.run(crowd, machines[place], **axes)
+            gap = max(max(times.gaps, default=0.0) for times in report.times.values())
+            print(f"{place:18} {seats:3} seats, budget {budget:4}: {report.output_tokens_per_s:6.1f} tokens/s,", end=" ")
+            print(f"longest gap {gap:.3f} s")
 
 # %% tags=["nbval-ignore-output"]
 plots.budgets(sweeps)
 
 # %% [markdown]
-# **The right budget is not the same.** 64 tokens are enough for the reference machine; the H100 needs 512, and with these a reader still waits
-# less (23 ms against 168 ms). A chunk size is a property of a machine: Sarathi-Serve chooses its budget by profiling.
+# **The right budget is not the same.** For 95 % of its best throughput the reference machine needs 64 tokens with 8 seats and 256 with
+# 128; the H100 needs 128 and 512. Both count: the machine, and how many decodes are in the budget already. What differs most is the price.
+# At those budgets a reader waits at most 0.17 and 0.55 s on the reference machine, 0.010 and 0.023 s on the H100. Sarathi-Serve
+# chooses its budget by profiling, so that a step stays within what a reader may wait.
 
 # %% [markdown]
 # ## 7. How many users is that?
@@ -331,7 +337,8 @@ plots.capacities(table)
 # %% [markdown]
 # - 200 requests are over before a queue has become long: *served* stays behind what arrives, and nobody suffers yet. A capacity from a
 #   short run is too high. (1,000 may still be; `Capacity.growing` warns where it can see it.)
-# - The ranking of the three is clearer than their rates, and it belongs to *these* limits. Tokens per second, section 6, rank otherwise.
+# - In both columns a budget of 2,048 comes first; the other two are closer to each other than a search with this precision can
+#   tell. The ranking belongs to *these* limits. Tokens per second, section 6, rank otherwise.
 #
 # And static batching? At low rates people wait for company, at high ones for the batch before. It is never near half a second:
 
@@ -364,13 +371,13 @@ session.stop()
 # | not in it | how much that can be | where the number is from |
 # |---|---|---|
 # | the engine's own time per step | 0.5 ms assumed; 39 of 68 ms in one published step | section 3 |
-# | attention kernels | shares of the peaks are *assumed* (45 % and 70 %): no profile at hand holds them | `data/hardware.json`, `fit` |
+# | attention kernels | shares of the peaks are *assumed* (45 % and 70 %): none of the published profiles we use contains them | `data/hardware.json`, `fit` |
 # | tiles of matrix kernels | 257 tokens took 32 % longer than 256 | Sarathi-Serve |
 # | GPUs nobody profiled for us | L4, T4, RTX 4090, Apple: general shares; H200: those of the H100 | `data/hardware.json` |
 # | text | a simulated answer has a length and no words: when it ends is an input | notebook 06 for what prompts share |
 # | software that gets better, clocks that throttle, neighbours on the network | not known | |
 #
-# Even simulators with far more numbers meet this. A user of Vidur reports medians that are off by 700 % from a newer vLLM: same GPU,
+# Simulators with far more numbers have this problem too. A user of Vidur reports medians that are off by 700 % from a newer vLLM: same GPU,
 # other engine. Use a simulation to **rank and to find knees**; measure before you promise.
 
 # %% [markdown]
@@ -490,8 +497,8 @@ with lab.course.when_done("11.4"):
 #
 # - One engine, two clocks: counts are equal, only seconds are claimed. A claim has an error, and the error has to be shown.
 # - Linear layers are predictable to a few percent on models never seen. An engine's own time is not in the list at all.
-# - With scale, knees and budgets move by an order of magnitude; the ranking of policies did not.
-# - Pools grow with what is left *after* the weights: twice the GPUs were twelve times the room.
+# - With scale, knees move by an order of magnitude; the ranking of policies by tokens per second did not.
+# - Pools grow with what is left *after* the weights: from two GPUs to four there was twelve times the room.
 #
 # ## Sources
 #
