@@ -135,7 +135,8 @@ def _announce(work: Any, model: Any, runs: int = 1) -> None:
 def run_command(argv: list[str]) -> int:
     """One workload, one value per axis."""
     parser = _parser("run", "Run chat requests through the engine and print a report.", repeat=False)
-    parser.add_argument("--trace", type=Path, metavar="FILE", help="write every step as JSONL")
+    steps = dict(type=Path, metavar="FILE", help="write every step as JSONL (in `simulate`, --trace reads requests)")
+    parser.add_argument("--steps", "--trace", dest="trace", **steps)
     parser.add_argument("--chrome-trace", type=Path, metavar="FILE", help="write a trace that ui.perfetto.dev opens")
     options = parser.parse_args(argv)
     _check_writable(options.json, options.trace, options.chrome_trace)

@@ -26,7 +26,7 @@ def stall_workload(
 
 
 def soon(model: Any, tokens: int = 8, readers: int = 3) -> float:
-    """Seconds after which `readers` have about `tokens` tokens each, measured: a moment at which all are still reading."""
+    """Seconds after which `readers` have about `tokens` tokens each, measured: all are still reading then."""
     prompts = [numbered(20, 100 + 10 * place) for place in range(readers)]
     return run(fixed_workload(prompts, [tokens] * readers), model, clock="virtual", batching="continuous:8").duration_s
 

@@ -152,8 +152,8 @@ def speed() -> dict:
         kept = peaks.keep(flops.rate, bandwidth.rate, device, f"{flops.how}; {bandwidth.how}")
         if (kept.flops, kept.bytes_per_s) != (flops.rate, bandwidth.rate):
             rates[f"{device} peaks kept"] = (
-                f"{kept.flops / 1e9:.0f} GFLOP/s, {kept.bytes_per_s / 1e9:.1f} GB/s: the best this computer was seen to "
-                "reach (something else runs now, or ran then)"
+                f"{kept.flops / 1e9:.0f} GFLOP/s, {kept.bytes_per_s / 1e9:.1f} GB/s: the best this computer ever "
+                "reached counts (something else runs now, or ran then)"
             )
     return rates
 

@@ -152,7 +152,7 @@ def _mooncake_record(text: str) -> Record:
         raise ValueError(f"{text[:40]!r} is not a JSON object")
     missing = [name for name in ("timestamp", "input_length", "output_length") if name not in entry]
     if missing:
-        raise ValueError(f"{', '.join(missing)} missing")
+        raise ValueError(f"{', '.join(missing)} missing; there is {', '.join(list(entry)[:5]) or 'nothing'}")
     prompt, output = (
         whole("input_length", entry["input_length"], 1),
         whole("output_length", entry["output_length"], 1),
