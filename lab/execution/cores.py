@@ -146,9 +146,10 @@ class Cores:
         with self._busy:
             if self._helpers:
                 self._memory[0] = STOP
-                self._wake.set()
                 for helper in self._helpers:
-                    helper.join()
+                    while helper.is_alive():  # another helper, on its way to sleep, may clear the event once more
+                        self._wake.set()
+                        helper.join(0.01)
                 self._memory[0] = 0
                 self._helpers = []
 

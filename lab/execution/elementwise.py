@@ -39,7 +39,7 @@ def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [tokens, hidden] over its root mean square, times weight [hidden] (RMSNorm, arXiv:1910.07467)."""
     if not _compiled(x):
         return F.rms_norm(x, weight.shape, weight, eps)
-    x, y = x.contiguous(), torch.empty(x.shape)
+    x, y = x.contiguous(), torch.empty(x.shape, dtype=torch.float32)
     _run("norm_unit", x.shape[0], (x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, _bits(eps)))
     return y
 
@@ -59,7 +59,7 @@ def place(heads: Tensor, angles: tuple[Tensor, Tensor], cache: PagedKV, layer: i
     heads = heads.contiguous()
     keys, values = cache.keys[layer], cache.values[layer]
     tokens, _, dim = heads.shape
-    queries = torch.empty(tokens, num_heads, dim)
+    queries = torch.empty(tokens, num_heads, dim, dtype=torch.float32)
     cos, sin = (angle.contiguous() for angle in angles)
     blocks, slots = inputs.blocks.contiguous(), inputs.slots.contiguous()
     pointers = (heads, cos, sin, blocks, slots, queries, keys, values)
@@ -75,7 +75,7 @@ def gated(gate_up: Tensor) -> Tensor:
         return F.silu(gate).mul_(up)
     gate_up = gate_up.contiguous()
     rows, wide = gate_up.shape
-    y = torch.empty(rows, wide // 2)
+    y = torch.empty(rows, wide // 2, dtype=torch.float32)
     _run("gated_unit", rows, (gate_up.data_ptr(), y.data_ptr(), rows, wide // 2))
     return y
 
@@ -83,14 +83,15 @@ def gated(gate_up: Tensor) -> Tensor:
 def best_two(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Ids [rows] of the largest scores [rows, wide], the first among equals, and the best two values [rows, 2].
 
-    May overwrite the scores. The second of a single score is -inf.
+    May overwrite the scores, which must be numbers. The second of a single score is -inf.
     """
     if not _compiled(scores):
         best, ids = scores.max(dim=-1)
         second = scores.scatter_(1, ids[:, None], float("-inf")).amax(dim=-1)
         return ids, torch.stack((best, second), dim=1)
     scores = scores.contiguous()
-    ids, values = torch.empty(len(scores), dtype=torch.int64), torch.empty(len(scores), 2)
+    ids = torch.empty(len(scores), dtype=torch.int64)
+    values = torch.empty(len(scores), 2, dtype=torch.float32)
     pointers = (scores.data_ptr(), ids.data_ptr(), values.data_ptr())
     _run("best_unit", len(scores), (*pointers, *scores.shape), rows_per_unit=1)
     return ids, values

@@ -98,7 +98,7 @@ def _largest(scores):
 
 @compiled()
 def _first(scores, wanted):
-    """Where `wanted` first is; 0 where it is not (scores that are no numbers)."""
+    """Where `wanted` first is; 0 where it is not (among scores that are no numbers)."""
     for start in range(0, len(scores), PIECE):
         piece = scores[start : start + PIECE]
         if _largest(piece) == wanted:

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lab.errors import ModelError
 from lab.execution import gemm_kernel
 from lab.execution.cores import all_cores
 from lab.execution.gemm_kernel import PANEL
@@ -35,15 +36,28 @@ class Panels:
         self._address = self._panels.data_ptr()
 
     def __call__(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        self._check(x, "multiplied with", self.depth)
+        if onto is not None:
+            self._check(onto, "added to", self.out)
+            if len(onto) != len(x):
+                raise ModelError(f"a product of {len(x)} rows cannot be added to {len(onto)}")
         cores, x = all_cores(), x.contiguous()
         rows, wide = x.shape[0], PANEL * self.panels
-        in_place = onto is not None and self.out == wide and onto.is_contiguous()
-        y = onto if in_place else torch.empty(rows, wide)
+        in_place = onto is not None and self.out == wide and onto.is_contiguous() and onto.data_ptr() != x.data_ptr()
+        y = onto if in_place else torch.empty(rows, wide, dtype=torch.float32)
         addresses = x.data_ptr(), rows, self.depth, self._address, self.panels, y.data_ptr()
         cores.run(_UNIT, (*addresses, in_place, self.half, cores.count), gemm_kernel.units_of(rows, self.panels))
         if onto is not None and not in_place:
             return onto.add_(y[:, : self.out])
         return y if self.out == wide else y[:, : self.out]
+
+    def _check(self, given: Tensor, what: str, columns: int) -> None:
+        """The kernel reads and writes at plain addresses: what does not fit must not get there."""
+        if given.dim() != 2 or given.shape[1] != columns or given.dtype != torch.float32 or given.device.type != "cpu":
+            raise ModelError(
+                f"a weight of {self.out} x {self.depth} is {what} float32 of {columns} columns on the CPU, not with "
+                f"{tuple(given.shape)} in {given.dtype} on {given.device}"
+            )
 
 
 def is_fast() -> bool:

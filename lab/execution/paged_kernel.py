@@ -140,7 +140,7 @@ def _score(q, rows, keys, table, head, seen, copy, turned, scores):
             source, step = _sixteen(keys, table, head, start, seen, copy)
             for i in range(0, GROUP, SIDE):
                 for d in range(0, wide, SIDE):
-                    _fetch(ahead, i + d // SIDE, 4 * SIDE * SIDE // LINE)
+                    _fetch(ahead, (i // SIDE) * (wide // SIDE) + d // SIDE, 4 * SIDE * SIDE // LINE)
                     target = panel + 4 * (d * PANEL + start - first + i)
                     _turn(source + i * step + 4 * d, step, target, 4 * PANEL)
         to = scores.ctypes.data + 4 * first

@@ -175,9 +175,10 @@ class Costs:
         if not work.tokens:
             return Demand(seconds, 0.0, 1.0 if work.copies else 0.0)
         layers, keys = self.shape.layers, work.single_keys + work.chunk_keys
-        compute = layers * self._multiply * work.tokens + self._pair * (work.chunk_pairs + work.single_keys)
+        pair, key, _ = self._rectangle if work.padded and self._rectangle else (self._pair, self._key, 0.0)
+        compute = layers * self._multiply * work.tokens + pair * (work.chunk_pairs + work.single_keys)
         memory = layers * (self._parts(work.rows) * self._read + self._pass * work.tokens)
-        memory += self._key * keys + self._write * work.tokens + self._copy * work.copies
+        memory += key * keys + self._write * work.tokens + self._copy * work.copies
         if work.sampled:
             compute += self._head_multiply * work.sampled
             memory += self._head_read

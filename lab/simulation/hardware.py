@@ -45,13 +45,13 @@ class Fit:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "correction", tuple((float(at), float(factor)) for at, factor in self.correction))
-        object.__setattr__(self, "rectangle", tuple(float(number) for number in self.rectangle))
+        rectangle = tuple(real(number, "a fit's rectangle with") for number in self.rectangle)
+        object.__setattr__(self, "rectangle", rectangle)
         shares = {name: getattr(self, name) for name in ("mfu", "mbu", "attention_mfu", "attention_mbu")}
         if self.rectangle:
             if len(self.rectangle) != 3:
                 raise BadPolicy(f"a fit's rectangle has {len(self.rectangle)} numbers; two shares and seconds are 3")
             shares |= {"a rectangle's mfu": self.rectangle[0], "a rectangle's mbu": self.rectangle[1]}
-            real(self.rectangle[2], "a fit with a rectangle's seconds of")
         for share, value in shares.items():
             if real(value, f"a fit with {share} of") == 0:
                 raise BadPolicy(f"a fit with {share} of 0; it must be above 0")

@@ -54,6 +54,18 @@ def test_helpers_that_fell_asleep_are_not_waited_for_and_wake_up(three):
     assert all(helper.is_alive() for helper in three._helpers)
 
 
+def test_stopping_wakes_helpers_again_and_again(three):
+    """A helper on its way to sleep may clear the event that stop() has just set for another one."""
+    run(three, 50)
+    time.sleep(0.05)  # both sleep
+    wake, lost = three._wake.set, []
+    three._wake.set = lambda: lost.append(None) if len(lost) < 3 else wake()
+    stopper = threading.Thread(target=three.stop, daemon=True)
+    stopper.start()
+    stopper.join(5)
+    assert not stopper.is_alive() and len(lost) == 3
+
+
 def test_two_callers_at_once_both_get_their_results(three):
     results: list[bool] = []
 

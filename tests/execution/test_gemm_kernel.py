@@ -10,6 +10,7 @@ import torch
 from llvmlite import ir
 from numba import njit
 
+from lab.errors import ModelError
 from lab.execution import gemm_kernel
 from lab.execution.gemm import Panels
 
@@ -95,6 +96,26 @@ def test_a_product_can_be_added_in_place(out):
     for row in range(30):
         panels(x[row : row + 1], alone[row : row + 1])
     assert torch.equal(alone, onto)
+
+
+def test_what_does_not_fit_is_refused_before_memory_is_touched():
+    panels, x = Panels(torch.randn(64, 48)), torch.randn(4, 48)
+    wrong = [x[:, :40], x.double(), x.half(), x[0], x[None]]
+    for given in wrong:
+        with pytest.raises(ModelError, match="64 x 48 is multiplied with float32 of 48 columns"):
+            panels(given)
+    for onto in (torch.zeros(4, 63), torch.zeros(4, 64, dtype=torch.float64), torch.zeros(64)):
+        with pytest.raises(ModelError, match="is added to float32 of 64 columns"):
+            panels(x, onto)
+    with pytest.raises(ModelError, match="4 rows cannot be added to 1"):
+        panels(x, torch.zeros(8, 64)[3:4])
+
+
+def test_a_product_may_be_added_to_its_own_input():
+    torch.manual_seed(6)
+    square, x = Panels(torch.randn(64, 64)), torch.randn(5, 64)
+    expected = x + square(x)
+    assert torch.equal(square(x, x), expected)
 
 
 @pytest.mark.parametrize("lanes, sums", [(8, 12), (16, 24)])
