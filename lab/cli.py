@@ -128,7 +128,7 @@ def _setting(options: argparse.Namespace) -> tuple[Any, Any, dict[str, Any]]:
 
 def _announce(work: Any, model: Any, runs: int = 1) -> None:
     """What is about to happen, before the wait."""
-    times = "" if runs == 1 else f", {runs} times after a short warm-up of each"
+    times = "" if runs == 1 else f", once under each of {runs} settings, after a short warm-up of each"
     print(f"{model.name}: {len(work):,} requests of {work.name}{times}", flush=True)
 
 

@@ -24,7 +24,7 @@ from lab.setup.torch_source import has_nvidia_gpu
 
 VARIABLES = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "MKL_NUM_THREADS", "LAB_DATA_DIR", "CUDA_VISIBLE_DEVICES")
 WAITING = {
-    "kernel": "own threads, which claim work piece by piece, spin for microseconds, then offer their core to others",
+    "kernel": "own threads, which share a product's pieces and give way to other programs after microseconds",
     "onednn": "OpenMP, whose threads wait passively unless OMP_WAIT_POLICY says otherwise",
     "plain": "OpenMP, whose threads wait passively unless OMP_WAIT_POLICY says otherwise",
 }
@@ -75,7 +75,7 @@ def versions() -> dict:
     return {
         "python": f"{platform.python_version()} at {sys.executable}",
         **{name: found[name] for name in shown},
-        "other than pinned": ", ".join(differing) or "none",
+        "not as pinned": ", ".join(differing) or "none",
     }
 
 
