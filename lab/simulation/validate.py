@@ -32,7 +32,7 @@ from lab.simulation.measuring import more_rounds
 from lab.simulation.model import SimulatedModel
 from lab.simulation.sweep import table
 from lab.simulation.twins import STEP_TARGET, THROUGHPUT_TARGET, as_ids, closed, crowd, opened
-from lab.workload import Workload, chat_workload
+from lab.workload import DATA, Workload, chat_workload
 
 #: Name -> workload and options. Batches of 8; "chunked" cuts prompts into 64 tokens.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -47,6 +47,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 OPEN_CASES = ("static", "chunked")
+RESULTS = DATA / "results" / "calibration_accuracy.json"
 OPEN_LOAD = 0.6  # of the throughput measured under closed load
 
 
@@ -86,6 +87,11 @@ def validate(
     record = _record(model, simulated, calibration, rows, opens)
     record["calibration"]["drift"] = drift(model, calibration) if calibration else None
     return record | {"seconds": time.perf_counter() - began}
+
+
+def stored() -> dict[str, Any]:
+    """The result kept in the repository, as `validate` gave it on its date, on the machine it names."""
+    return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
 def _real_runs(

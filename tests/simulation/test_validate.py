@@ -21,7 +21,6 @@ from lab.simulation.priced import Priced
 from lab.simulation.shapes import model_shape
 from lab.simulation.validate import CASES, OPEN_CASES, drift, main, summary, validate
 from lab.trace import RunTrace
-from lab.workload import DATA
 
 WORK = lab.few_shot_workload(requests=12, rate=40.0, seed=1)
 
@@ -115,10 +114,7 @@ def test_unknown_cases() -> None:
 
 
 def test_kept_results_of_this_package_have_what_the_summary_shows() -> None:
-    path = DATA / "results" / "calibration_accuracy.json"
-    if not path.exists():
-        pytest.skip("no kept result of a validation")
-    record = json.loads(path.read_text(encoding="utf-8"))
+    record = validation.stored()
     assert record["of"] == len(record["closed"]) + len(record["open"]) and summary(record)
     assert [row["case"] for row in record["closed"]] == list(CASES)
     for row in record["closed"]:

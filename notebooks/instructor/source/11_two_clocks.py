@@ -21,7 +21,7 @@ from lab.course.wrong_price import priced, published
 from lab.errors import DoesNotFit
 from lab.live.figures import roofline
 from lab.live.show import as_text, show
-from lab.simulation import accuracy
+from lab.simulation import accuracy, validate
 from lab.simulation.calibrate import shape_of
 from lab.simulation.costs import Costs
 from lab.simulation.twins import as_ids, replay
@@ -87,6 +87,21 @@ lab.reveal("11.p1", 100 * abs(error), unit="%")
 
 # %% tags=["nbval-ignore-output"]
 plots.replayed(scale.priced_again(real.trace, mine.price))
+
+# %% [markdown]
+# One run of one policy is little evidence. `.venv/bin/python -m lab.simulation.validate` does the same for every kind of batching, three
+# runs each, and then with requests that arrive over time. What it found on the machine on which this notebook was made:
+
+# %% tags=["nbval-check-output"]
+here = validate.stored()
+print(f"{here['machine']}, {here['date']}: every row stands for three real runs")
+for row in here["closed"]:
+    print(f"{row['case']:23} error per step: median {row['median']:.1%}, nine in ten within {row['p90']:.1%};", end=" ")
+    print(f"throughput {row['throughput error']:+.1%}")
+for row in here["open"]:
+    runs = ", ".join(f"{1000 * value:.0f}" for value in row["real"])
+    place = "inside" if row["within"] else f"outside by {row['outside by']:+.1%}"
+    print(f"{row['case']:8} {row['measure']}: simulated {1000 * row['simulated']:.0f} ms, real {runs} ms: {place}")
 
 # %% [markdown]
 # ### What this shows, and what it does not
