@@ -13,13 +13,14 @@ from lab.execution.inputs import StepInputs
 from lab.execution.paged_kernel import TILE, attend_unit
 
 _UNIT = attend_unit.address
+ROWS_PER_CORE = 4  # from which on rows are shared among the cores, not heads
 
 
 @dataclass(slots=True)
 class Units:
-    """A step cut into (row, first token, tokens, kv head), the most expensive first."""
+    """A step cut into (row, first token, tokens, kv head, kv heads), the most expensive first."""
 
-    units: np.ndarray  # [n, 4]
+    units: np.ndarray  # [n, 5]
     tables: np.ndarray  # [rows, blocks]
     visible: np.ndarray  # [tokens]
     number: int = field(init=False)
@@ -37,16 +38,23 @@ class PagedAttention:
     name = "paged_cpu"
 
     def prepare(self, inputs: StepInputs, num_kv_heads: int, block_size: int) -> Units:
-        """Cut rows into tiles; a core that claims late then finds cheap units, and all finish together."""
+        """Cut rows into tiles; a core that claims late then finds cheap units, and all finish together.
+
+        A tile of many tokens takes one key/value head, whose scores stay in the cache. Single tokens of many rows take
+        all heads, which lie side by side in a block: memory gives those more quickly than three places one by one.
+        """
         costed = []
         visible = np.ascontiguousarray(inputs.visible.numpy(), np.int64)
+        rows = len(inputs.row_starts) - 1
+        together = num_kv_heads if rows >= ROWS_PER_CORE * all_cores().count else 1
         for row, (first, stop) in enumerate(zip(inputs.row_starts, inputs.row_starts[1:], strict=False)):
+            heads = together if stop - first == 1 else 1
             for token in range(first, stop, TILE):
                 count = min(TILE, stop - token)
-                cost = count * int(visible[token + count - 1])
-                costed += [(cost, row, token, count, head) for head in range(num_kv_heads)]
+                cost = count * int(visible[token + count - 1]) * heads
+                costed += [(cost, row, token, count, head, heads) for head in range(0, num_kv_heads, heads)]
         costed.sort(reverse=True)
-        units = np.array([unit[1:] for unit in costed], np.int64).reshape(-1, 4)
+        units = np.array([unit[1:] for unit in costed], np.int64).reshape(-1, 5)
         return Units(units, np.ascontiguousarray(inputs.tables.numpy(), np.int64), visible)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, work: Units) -> Tensor:

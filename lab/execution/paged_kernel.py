@@ -127,84 +127,89 @@ def _fetch(address, part, lines):
 
 
 @compiled()
-def _score(q, rows, keys, table, head, seen, copy, turned, scores):
-    """scores[rows, keys] = q[rows, dim] · keys, for every 32 keys that begin before `seen`."""
-    wide = q.shape[1]
+def _score(q, keys, table, kv_head, seen, copy, turned, scores):
+    """scores[heads, rows, keys] = q[heads, rows, dim] · keys of the heads from `kv_head` on, those before `seen`."""
+    heads, rows, wide = q.shape
     panel = turned.ctypes.data  # [dim, 32 keys]
     for first in range(0, seen, PANEL):
-        for start in range(first, first + PANEL, GROUP):
-            if start >= seen:
-                turned[:, start - first :] = 0
-                continue
-            ahead = _address(keys, table, head, start + 2 * GROUP, seen)
-            source, step = _sixteen(keys, table, head, start, seen, copy)
-            for i in range(0, GROUP, SIDE):
-                for d in range(0, wide, SIDE):
-                    _fetch(ahead, (i // SIDE) * (wide // SIDE) + d // SIDE, 4 * SIDE * SIDE // LINE)
-                    target = panel + 4 * (d * PANEL + start - first + i)
-                    _turn(source + i * step + 4 * d, step, target, 4 * PANEL)
-        to = scores.ctypes.data + 4 * first
-        times_panel(rows, 0, q.ctypes.data, 4 * wide, panel, 4 * PANEL, wide, to, 4 * scores.shape[1], 0, 0)
+        for h in range(heads):
+            for start in range(first, first + PANEL, GROUP):
+                if start >= seen:
+                    turned[:, start - first :] = 0
+                    continue
+                ahead = _address(keys, table, kv_head + h, start + 2 * GROUP, seen)
+                source, step = _sixteen(keys, table, kv_head + h, start, seen, copy)
+                for i in range(0, GROUP, SIDE):
+                    for d in range(0, wide, SIDE):
+                        _fetch(ahead, (i // SIDE) * (wide // SIDE) + d // SIDE, 4 * SIDE * SIDE // LINE)
+                        target = panel + 4 * (d * PANEL + start - first + i)
+                        _turn(source + i * step + 4 * d, step, target, 4 * PANEL)
+            to = scores[h].ctypes.data + 4 * first
+            x = q[h].ctypes.data
+            times_panel(rows, 0, x, 4 * wide, panel, 4 * PANEL, wide, to, 4 * scores.shape[2], 0, 0)
 
 
 @compiled()
-def _mix(weights, rows, values, table, head, seen, copy, mixed):
-    """mixed[rows, dim] = weights[rows, keys] · values."""
-    wide = mixed.shape[1]
-    x, stride = weights.ctypes.data, 4 * weights.shape[1]
+def _mix(weights, values, table, kv_head, seen, copy, mixed):
+    """mixed[heads, rows, dim] = weights[heads, rows, keys] · values of the heads from `kv_head` on."""
+    heads, rows, wide = mixed.shape
+    stride = 4 * weights.shape[2]
     for first in range(0, seen, GROUP):
-        ahead = _address(values, table, head, first + 2 * GROUP, seen)
-        source, step = _sixteen(values, table, head, first, seen, copy)
         more = np.int64(first > 0)
-        for d in range(0, wide, PANEL):
-            _fetch(ahead, d // PANEL, 4 * GROUP * PANEL // LINE)
-            to = mixed.ctypes.data + 4 * d
-            times_panel(rows, 0, x + 4 * first, stride, source + 4 * d, step, GROUP, to, 4 * wide, more, 0)
+        for h in range(heads):
+            ahead = _address(values, table, kv_head + h, first + 2 * GROUP, seen)
+            source, step = _sixteen(values, table, kv_head + h, first, seen, copy)
+            x, to = weights[h].ctypes.data + 4 * first, mixed[h].ctypes.data
+            for d in range(0, wide, PANEL):
+                _fetch(ahead, d // PANEL, 4 * GROUP * PANEL // LINE)
+                times_panel(rows, 0, x, stride, source + 4 * d, step, GROUP, to + 4 * d, 4 * wide, more, 0)
 
 
 @compiled()
-def _attend(table, visible, queries, keys, values, first_head, group, kv_head, output):
-    """One unit: queries [tokens, heads, dim] of one row against the blocks of `table`, in one key/value head."""
+def _attend(table, visible, queries, keys, values, kv_head, heads, output):
+    """One unit: queries [tokens, heads, dim] of one row against the blocks of `table`, in `heads` key/value heads."""
     dim = keys.shape[3]
     wide = -(-dim // PANEL) * PANEL
+    group = queries.shape[1] // keys.shape[1]
     rows = len(queries) * group
     seen = visible.max()
-    q = np.zeros((rows, wide), np.float32)
-    scores = np.empty((rows, -(-seen // PANEL) * PANEL), np.float32)
+    q = np.zeros((heads, rows, wide), np.float32)
+    scores = np.empty((heads, rows, -(-seen // PANEL) * PANEL), np.float32)
     copy, turned = np.zeros((GROUP, wide), np.float32), np.empty((wide, PANEL), np.float32)
     scale = np.float32(1.0 / np.sqrt(dim))
-    for r in range(rows):
-        for i in range(dim):
-            q[r, i] = queries[r // group, first_head + r % group, i] * scale
-    _score(q, rows, keys, table, kv_head, seen, copy, turned, scores)
-    sums = np.empty(rows, np.float32)
-    ahead = _address(values, table, kv_head, 0, seen)
-    for r in range(rows):
-        _fetch(ahead, r, -(-4 * GROUP * dim // (LINE * rows)))
-        sums[r] = _softmax(scores[r], visible[r // group])
-    _mix(scores, rows, values, table, kv_head, seen, copy, q)  # the queries are spent: their place takes the result
-    for r in range(rows):
-        for i in range(dim):
-            output[r // group, first_head + r % group, i] = q[r, i] / sums[r]
+    for h in range(heads):
+        for r in range(rows):
+            for i in range(dim):
+                q[h, r, i] = queries[r // group, (kv_head + h) * group + r % group, i] * scale
+    _score(q, keys, table, kv_head, seen, copy, turned, scores)
+    sums = np.empty((heads, rows), np.float32)
+    for h in range(heads):
+        ahead = _address(values, table, kv_head + h, 0, seen)
+        for r in range(rows):
+            _fetch(ahead, r, -(-4 * GROUP * dim // (LINE * rows)))
+            sums[h, r] = _softmax(scores[h, r], visible[r // group])
+    _mix(scores, values, table, kv_head, seen, copy, q)  # the queries are spent: their place takes the result
+    for h in range(heads):
+        for r in range(rows):
+            for i in range(dim):
+                output[r // group, (kv_head + h) * group + r % group, i] = q[h, r, i] / sums[h, r]
 
 
 @callback()
 def attend_unit(arguments, unit):
-    """Unit `unit` of (row, first token, tokens, kv head). Arguments: as `PagedAttention.attend` lays them out."""
+    """Unit `unit` of (row, first token, tokens, kv head, kv heads), laid out as by `PagedAttention.attend`."""
     units, tables, table_width, visible, queries, keys, values, output = words(arguments, 8)
     tokens, heads, dim, blocks, kv_heads, slots = words(arguments + 64, 6)
-    row, first, count, kv_head = words(units + 32 * unit, 4)
+    row, first, count, kv_head, of_unit = words(units + 40 * unit, 5)
     span = slice(first, first + count)
     pool = (blocks, kv_heads, slots, dim)
-    group = heads // kv_heads
     _attend(
         carray(as_words(tables + 8 * row * table_width), (table_width,)),
         carray(as_words(visible), (tokens,))[span],
         carray(as_floats(queries), (tokens, heads, dim))[span],
         carray(as_floats(keys), pool),
         carray(as_floats(values), pool),
-        kv_head * group,
-        group,
         kv_head,
+        of_unit,
         carray(as_floats(output), (tokens, heads, dim))[span],
     )

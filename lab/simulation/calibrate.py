@@ -64,7 +64,9 @@ class Calibration:
 
     def summary(self) -> str:
         """Every step with its time, its spread and what the fit says, then the errors."""
-        lines = [f"{'requests × new tokens after cached ones':44}{'measured':>12}{'spread':>8}{'fitted':>12}{'error':>8}"]
+        lines = [
+            f"{'requests × new tokens after cached ones':44}{'measured':>12}{'spread':>8}{'fitted':>12}{'error':>8}"
+        ]
         for point, fitted in zip(self.points, self._fitted(), strict=True):
             lines.append(
                 f"{_short(point.name):44}{1e3 * point.time:9.1f} ms{100 * point.spread:6.0f} %"
