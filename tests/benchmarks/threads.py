@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from datetime import date
 from pathlib import Path
 from statistics import median
 
-from peers import ROOT, common_workload, machine, model_dir, run_engine
+from peers import ROOT, common_workload, kept_machine, model_dir, run_engine
 
 #: Name -> variables. The first is what the project does.
 WAYS = {
@@ -76,7 +75,7 @@ def main() -> int:
     if target:
         found = {
             "date": date.today().isoformat(),
-            "machine": {**machine(), "python": platform.python_version()},
+            "machine": kept_machine(),
             "workload": f"{len(requests)} requests at once, budget 256, at most 32 running",
             "minutes": round((time.monotonic() - started) / 60, 1),
             "output_tokens_per_s": rates,
