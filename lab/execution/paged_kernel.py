@@ -1,7 +1,8 @@
 """The attention kernel that walks block tables in place, compiled by numba. Needs numba; nothing here needs torch.
 
-One unit of work is up to TILE query tokens of one row and one key/value head. Its query heads times its tokens
-are the rows of two small matrix products, both done by the tiles of gemm_kernel.py:
+One unit of work is up to TILE query tokens of one row and one key/value head, or all heads of a single token (see
+paged_attention.py). A head's query heads times the tokens are the rows of two small matrix products, both done by the
+tiles of gemm_kernel.py:
 
     scores = Q Kᵀ    32 keys at a time, turned so that equal dimensions of all keys lie side by side (a panel)
     output = P V     16 values at a time; 32 dimensions of them are a panel as they lie in the block
@@ -21,7 +22,7 @@ from numba.extending import intrinsic
 from lab.execution.gemm_kernel import LINE, PANEL, SINGLE, times_panel
 from lab.execution.native import WORD, as_floats, as_words, callback, compiled, pointer, prefetch, words
 
-TILE = 8  # query tokens per unit
+TILE = 16  # query tokens per unit
 GROUP = 16  # keys or values that are looked up in the block table at a time
 SIDE = 8  # keys and dimensions that are turned at a time
 EIGHT = ir.VectorType(SINGLE, SIDE)

@@ -94,7 +94,7 @@ def server_command(port: int) -> list[str]:
 
 def server_environment(token: str) -> dict[str, str]:
     """What the kernels inherit: `lab` decides before torch is imported, so the launcher must too."""
-    defaults = {"OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
+    defaults = {"OMP_WAIT_POLICY": "passive", "THP_MEM_ALLOC_ENABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
     return {**defaults, **os.environ, "JUPYTER_TOKEN": token, "HF_HUB_OFFLINE": "1"}
 
 

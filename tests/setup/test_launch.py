@@ -45,6 +45,7 @@ def test_the_server_binds_this_computer_only():
 def test_threads_wait_passively_unless_told_otherwise(monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     assert launch.server_environment("t")["OMP_WAIT_POLICY"] == "passive"
+    assert launch.server_environment("t")["THP_MEM_ALLOC_ENABLE"] == "1"
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     assert launch.server_environment("t")["OMP_WAIT_POLICY"] == "active"
 
