@@ -38,14 +38,14 @@ PRODUCT_AIM = 1.25  # a decode step divided by its own matrix products, at most
 
 
 def run_engine(name: str, task: dict, python: Path, environment: dict[str, str] | None = None) -> dict:
-    """One engine's answer, from a fresh process with these variables more (and none of ours that concern threads).
+    """One engine's answer, from a fresh process with these variables more, and without ours for threads and memory.
 
     Raises SystemExit with the end of its output when it fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "task.json"), Path(folder, "answer.json")
         asked.write_text(json.dumps(task), encoding="utf-8")
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "PYTHON"))}
+        clean = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "THP_", "PYTHON"))}
         clean |= environment or {}
         script = HERE / "peer_engines" / f"run_{name}.py"
         done = subprocess.run([python, script, asked, answered], capture_output=True, text=True, env=clean)
