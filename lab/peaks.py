@@ -116,9 +116,9 @@ def keep(flops: float, bytes_per_s: float, device: str = "cpu", how: str = "") -
     measured = Measurement(flops, bytes_per_s, name, threads, today, metadata.version("torch"), how)
     before = _measurement(_key(device))
     if before and (before.name, before.threads, before.torch) == (name, threads, measured.torch):
+        improved = flops > before.flops or bytes_per_s > before.bytes_per_s
         best = {"flops": max(flops, before.flops), "bytes_per_s": max(bytes_per_s, before.bytes_per_s)}
-        newer = measured if best != {"flops": before.flops, "bytes_per_s": before.bytes_per_s} else before
-        measured = replace(newer, **best)
+        measured = replace(measured, **best) if improved else before
     peaks = measured.peaks()
     _kept[_key(device)] = measured
     for path in files():

@@ -143,10 +143,14 @@ class Costs:
             "copies": self.copy_seconds(work),
         }
 
+    def _apart(self, work: StepWork) -> tuple[float, ...]:
+        """Seconds per pair, per key and per step where a padded kernel of its own computes it; empty otherwise."""
+        return self._rectangle if work.padded else ()
+
     def _chunk_seconds(self, work: StepWork) -> float:
         """Attention of longer rows, and what a padded kernel takes for every rectangle."""
-        if work.padded and self._rectangle:
-            pair, key, fixed = self._rectangle
+        if rectangle := self._apart(work):
+            pair, key, fixed = rectangle
             return self._passes(work.rows) * (fixed + pair * work.chunk_pairs + key * work.chunk_keys)
         if not work.chunk_keys:
             return 0.0
@@ -154,7 +158,7 @@ class Costs:
 
     def key_seconds(self, work: StepWork) -> float:
         """Seconds per key that the plan's one-token rows read; pipeline stages read theirs at the same time."""
-        pair, key, _ = self._rectangle if work.padded and self._rectangle else (self._single, 0.0, 0.0)
+        pair, key, _ = self._apart(work) or (self._single, 0.0, 0.0)
         return (pair + key) * self._passes(work.rows)
 
     def copy_seconds(self, work: StepWork) -> float:
@@ -175,7 +179,7 @@ class Costs:
         if not work.tokens:
             return Demand(seconds, 0.0, 1.0 if work.copies else 0.0)
         layers, keys = self.shape.layers, work.single_keys + work.chunk_keys
-        pair, key, _ = self._rectangle if work.padded and self._rectangle else (self._pair, self._key, 0.0)
+        pair, key, _ = self._apart(work) or (self._pair, self._key, 0.0)
         compute = layers * self._multiply * work.tokens + pair * (work.chunk_pairs + work.single_keys)
         memory = layers * (self._parts(work.rows) * self._read + self._pass * work.tokens)
         memory += key * keys + self._write * work.tokens + self._copy * work.copies

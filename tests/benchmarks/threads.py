@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
 from statistics import median
 
 from peers import ROOT, common_workload, kept_machine, model_dir, run_engine
+
+from lab.setup.measure import busy_process
 
 #: Name -> variables. The first is what the project does.
 WAYS = {
@@ -29,18 +29,6 @@ WAYS = {
 }
 
 
-@contextmanager
-def company(busy: bool) -> Iterator[None]:
-    """Inside, one other process computes without end, or none does."""
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if busy else None
-    try:
-        yield
-    finally:
-        if other:
-            other.kill()
-            other.wait()
-
-
 def measure(task: dict, rounds: int) -> dict[str, dict[str, list[float]]]:
     """Output tokens/s by situation and way, one number per round."""
     tokens = sum(count for _, count in task["requests"])
@@ -48,7 +36,7 @@ def measure(task: dict, rounds: int) -> dict[str, dict[str, list[float]]]:
     for turn in range(rounds):
         for situation, own in rates.items():
             for way in WAYS if turn % 2 == 0 else reversed(WAYS):
-                with company(situation != "idle"):
+                with nullcontext() if situation == "idle" else busy_process():
                     answer = run_engine("ours", task, Path(sys.executable), WAYS[way])
                 own[way].append(round(tokens / answer["seconds"], 1))
                 print(f"round {turn + 1}  {situation:22}{way:24}{own[way][-1]:8.1f} output tokens/s", flush=True)

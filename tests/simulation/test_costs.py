@@ -180,7 +180,6 @@ def test_a_correction_is_interpolated_and_constant_outside() -> None:
         assert corrected.layer_seconds(tokens) == pytest.approx(factor * plain.layer_seconds(tokens))
 
 
-# -- several devices -----------------------------------------------------------------------------------------
 def test_a_padded_kernel_may_have_its_own_shares_and_constant() -> None:
     """Counted by hand: half the arithmetic's and a quarter of the memory's speed, 1 ms per layer, added up."""
     one, other = ideal(), ideal()
@@ -209,6 +208,7 @@ def test_a_rectangle_that_makes_no_sense(numbers: tuple[float, ...], wrong: str)
         Fit(rectangle=numbers)
 
 
+# -- several devices -----------------------------------------------------------------------------------------
 def test_tensor_parallelism_shares_everything_and_pays_two_all_reduces_a_layer() -> None:
     work = work_of(plan(row(0, 2048, samples=False)))
     alone = Costs(LLAMA, ideal())
