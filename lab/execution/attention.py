@@ -89,9 +89,9 @@ class PaddedAttention:
         q = queries.new_zeros(rows * wide, heads, dim)
         q[work.place] = queries
         q = q.view(rows, wide, kv_heads, group, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, group * wide, dim)
-        k = keys[work.tables].transpose(1, 2).reshape(rows, kv_heads, -1, dim)[:, :, :context]
+        k = keys.mT[work.tables].permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, dim, -1)[..., :context]
         v = values[work.tables].transpose(1, 2).reshape(rows, kv_heads, -1, dim)[:, :, :context]
-        scores = (q @ k.mT).mul_(dim**-0.5)  # [rows, kv heads, group * new, context]
+        scores = (q @ k).mul_(dim**-0.5)  # [rows, kv heads, group * new, context]
         scores.view(rows, kv_heads, group, wide, context).masked_fill_(work.hidden, float("-inf"))
         mixed = scores.softmax(dim=-1) @ v
         mixed = mixed.view(rows, kv_heads, group, wide, dim).permute(0, 3, 1, 2, 4)

@@ -51,7 +51,7 @@ def place(heads: Tensor, angles: tuple[Tensor, Tensor], cache: PagedKV, layer: i
     """
     kv_heads = cache.keys.shape[2]
     num_heads = heads.shape[1] - 2 * kv_heads
-    if not _compiled(heads):
+    if not (_compiled(heads) and cache.keys[layer].mT.is_contiguous()):
         turned, values = heads.split((num_heads + kv_heads, kv_heads), dim=1)
         queries, keys = rotate(turned, angles).split((num_heads, kv_heads), dim=1)
         cache.write(layer, keys, values, inputs)

@@ -58,13 +58,13 @@ def place_unit(arguments, unit):
     cosines, sines = carray(as_floats(cos), (tokens, dim // 2)), carray(as_floats(sin), (tokens, dim // 2))
     block, slot = carray(as_words(blocks), (tokens,)), carray(as_words(slots), (tokens,))
     turned = carray(as_floats(queries), (tokens, num_heads, dim))
-    pool = (num_blocks, kv_heads, size, dim)
-    key_pool, value_pool = carray(as_floats(keys), pool), carray(as_floats(values), pool)
+    key_pool = carray(as_floats(keys), (num_blocks, kv_heads, dim, size))
+    value_pool = carray(as_floats(values), (num_blocks, kv_heads, size, dim))
     for token in range(unit * ROWS, min(tokens, unit * ROWS + ROWS)):
         for head in range(num_heads):
             _turn(source[token, head], cosines[token], sines[token], turned[token, head])
         for head in range(kv_heads):
-            target = key_pool[block[token], head, slot[token]]
+            target = key_pool[block[token], head, :, slot[token]]
             _turn(source[token, num_heads + head], cosines[token], sines[token], target)
             value_pool[block[token], head, slot[token]] = source[token, num_heads + kv_heads + head]
 

@@ -47,17 +47,20 @@ VECTOR = ir.VectorType(SINGLE, LANES)
 TILE_ROWS = SUMS // 2  # rows of the largest tile
 
 
-def _tiles(half: bool):
+def _tiles(half: bool, apart: bool = False):
     """An intrinsic with one tile for every number of rows up to TILE_ROWS.
 
     y[rows, 32] = (or +=, where `more`) x[rows, depth] times w[depth, 32]; strides in bytes. Meanwhile it brings near
-    the cache lines from `ahead` on, `lines` for every CHUNK inputs.
+    the cache lines from `ahead` on, `lines` for every CHUNK inputs. Two halves of w may lie `apart`: then the right one
+    begins at `right`, and lines from `ahead_right` on are fetched as well.
     """
 
     @intrinsic
-    def tiles(typing, rows, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines):
+    def tiles(typing, rows, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines, right, ahead_right):
         def generate(context, builder, signature, arguments):
-            rows, *others = arguments
+            rows, x, x_stride, w, *sizes, ahead, lines, right, ahead_right = arguments
+            halves = w, (right if apart else builder.add(w, WORD(PANEL // 2 * (2 if half else 4))))
+            next_ones = (ahead, ahead_right) if apart else (ahead,)
             after = builder.append_basic_block("after")
             choice = builder.switch(rows, after)
             for count in range(1, TILE_ROWS + 1):
@@ -66,31 +69,46 @@ def _tiles(half: bool):
                 builder.position_at_end(block)
                 at_once = PANEL if count * PANEL // LANES <= SUMS else PANEL // 2
                 for first in range(0, PANEL, at_once):
-                    _tile(builder, count, range(first, first + at_once, LANES), half, *others)
+                    columns = range(first, first + at_once, LANES)
+                    _tile(builder, count, columns, half, x, x_stride, halves, *sizes, next_ones, lines)
                 builder.branch(after)
             builder.position_at_end(after)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 11), generate
+        return types.void(*[types.int64] * 13), generate
 
     return tiles
 
 
-def _tile(builder, rows, columns, half, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines) -> None:
+def _tile(builder, rows, columns, half, x, x_stride, halves, w_stride, depth, y, y_stride, more, ahead, lines) -> None:
     """The code of one tile: `rows` rows times the vectors that begin at `columns`."""
     weight_type, size = (ir.VectorType(HALF, LANES), 2) if half else (VECTOR, 4)
     x_rows = [_plus(builder, x, x_stride, r) for r in range(rows)]
     sums = [[cgutils.alloca_once_value(builder, ir.Constant(VECTOR, None)) for _ in columns] for _ in range(rows)]
 
     def one(k: ir.Value) -> None:
-        row = builder.add(w, builder.mul(k, w_stride))
-        weights = [_load(builder, builder.add(row, WORD(size * column)), weight_type, size) for column in columns]
-        if half:
-            weights = [builder.fpext(weight, VECTOR) for weight in weights]
-        for source, row_sums in zip(x_rows, sums, strict=True):
-            spread = _spread(builder, _load(builder, builder.add(source, builder.mul(k, WORD(4))), SINGLE, 4))
-            for weight, total in zip(weights, row_sums, strict=True):
-                builder.store(_fused(builder, spread, weight, builder.load(total)), total)
+        down = builder.mul(k, w_stride)
+
+        def weight(column: int) -> ir.Value:
+            side, place = divmod(column, PANEL // 2)
+            address = builder.add(builder.add(halves[side], down), WORD(size * place))
+            loaded = _load(builder, address, weight_type, size)
+            return builder.fpext(loaded, VECTOR) if half else loaded
+
+        def number(source: ir.Value) -> ir.Value:
+            return _spread(builder, _load(builder, builder.add(source, builder.mul(k, WORD(4))), SINGLE, 4))
+
+        # the fewer of the two stay in registers, the others come one by one: sums, weights and numbers fill them all
+        weights = [weight(column) for column in columns] if len(columns) < rows else None
+        numbers = [number(source) for source in x_rows] if weights is None else None
+        pairs = [(r, c) for r in range(rows) for c in range(len(columns))]
+        for r, c in pairs if weights else sorted(pairs, key=lambda pair: pair[1]):
+            if weights and c == 0:
+                spread = number(x_rows[r])
+            if numbers and r == 0:
+                vector = weight(columns[c])
+            a, b = (spread, weights[c]) if weights else (numbers[r], vector)
+            builder.store(_fused(builder, a, b, builder.load(sums[r][c])), sums[r][c])
 
     def times(a: ir.Value, b: int) -> ir.Value:
         return builder.mul(a, WORD(b))
@@ -99,7 +117,8 @@ def _tile(builder, rows, columns, half, x, x_stride, w, w_stride, depth, y, y_st
     with cgutils.for_range(builder, whole) as chunk:
         with cgutils.for_range(builder, lines) as line:  # apart from the sums, for which every register is needed
             number = builder.add(builder.mul(chunk.index, lines), line.index)
-            fetch_line(builder, builder.add(ahead, times(number, LINE)))
+            for address in ahead:
+                fetch_line(builder, builder.add(address, times(number, LINE)))
         with cgutils.for_range(builder, WORD(CHUNK // UNROLL)) as some:
             first = builder.add(times(chunk.index, CHUNK), times(some.index, UNROLL))
             for u in range(UNROLL):
@@ -142,7 +161,7 @@ def _fused(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.V
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{LANES}f32"), [a, b, c])
 
 
-_tiles_single, _tiles_half = _tiles(False), _tiles(HAS_HALF)
+_tiles_single, _tiles_half, _tiles_apart = _tiles(False), _tiles(HAS_HALF), _tiles(False, apart=True)
 
 
 @compiled()
@@ -159,13 +178,27 @@ def times_panel(rows, half, x, x_stride, w, w_stride, depth, y, y_stride, more, 
     for left in range(tiles, 0, -1):
         take = -(-rows // left)
         if half:
-            _tiles_half(take, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines)
+            _tiles_half(take, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines, 0, 0)
         else:
-            _tiles_single(take, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines)
+            _tiles_single(take, x, x_stride, w, w_stride, depth, y, y_stride, more, ahead, lines, 0, 0)
         x += take * x_stride
         y += take * y_stride
         ahead += lines * LINE * (depth // CHUNK)
         rows -= take
+
+
+@compiled()
+def times_halves(rows, x, x_stride, left, right, w_stride, depth, y, y_stride, ahead, ahead_right):
+    """y[rows, 32] from a panel whose halves, 16 outputs each, lie apart, as do those of the next one (`ahead`)."""
+    tiles = -(-rows // TILE_ROWS)
+    lines = CHUNK * w_stride // LINE
+    for after in range(tiles, 0, -1):
+        take = -(-rows // after)
+        _tiles_apart(take, x, x_stride, left, w_stride, depth, y, y_stride, 0, ahead, lines, right, ahead_right)
+        x += take * x_stride
+        y += take * y_stride
+        rows -= take
+        lines = 0
 
 
 @callback()

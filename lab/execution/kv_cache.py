@@ -21,6 +21,9 @@ CPU = torch.device("cpu")
 class PagedKV:
     """Keys and values, each [layers, blocks + 1, kv heads, slots, dim]; one head of one block lies in one piece.
 
+    With `turned` a block's keys lie in memory as [dim, slots], so that one dimension of sixteen keys is one vector and
+    the kernel of the CPU multiplies them where they are; the tensor is a view in the usual order.
+
     Every element is finite at all times (the pool starts at zero), so slots that are not yet written may be
     multiplied by a zero weight without harm.
     """
@@ -33,6 +36,7 @@ class PagedKV:
         num_host_blocks: int = 0,
         device: torch.device = CPU,
         dtype: torch.dtype = torch.float32,
+        turned: bool = True,
     ):
         self.num_blocks, self.block_size, self.num_host_blocks = num_blocks, block_size, num_host_blocks
         block_bytes = 2 * config.num_layers * config.kv_size * block_size * dtype.itemsize
@@ -44,8 +48,11 @@ class PagedKV:
         check_room(here, what, advice, device)
         check_room(there, what, advice, CPU)
         with explain_memory(f"{what} ({(here + there) / 2**30:.2f} GiB)", advice, device):
-            pool = (config.num_layers, num_blocks + 1, config.num_kv_heads, block_size, config.head_dim)
-            self.keys, self.values = (torch.zeros(pool, device=device, dtype=dtype) for _ in range(2))
+            pool = config.num_layers, num_blocks + 1, config.num_kv_heads
+            slots, dim = block_size, config.head_dim
+            self.values = torch.zeros(*pool, slots, dim, device=device, dtype=dtype)
+            keys = torch.zeros(*pool, *((dim, slots) if turned else (slots, dim)), device=device, dtype=dtype)
+            self.keys = keys.mT if turned else keys
             self._make_host_store()
 
     def _make_host_store(self) -> None:

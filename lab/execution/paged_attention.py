@@ -58,7 +58,7 @@ class PagedAttention:
         return Units(units, np.ascontiguousarray(inputs.tables.numpy(), np.int64), visible)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, work: Units) -> Tensor:
-        assert keys.is_contiguous() and values.is_contiguous(), "one layer of the pool lies in one piece"
+        assert keys.mT.is_contiguous() and values.is_contiguous(), "one layer of the pool lies in one piece"
         queries = queries.contiguous()
         output = torch.empty_like(queries)
         tokens, heads, dim = queries.shape

@@ -15,48 +15,15 @@ the sum of the softmax, but it does so at compile time, once for all rows.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import carray, types
-from numba.extending import intrinsic
+from numba import carray
 
-from lab.execution.gemm_kernel import LINE, PANEL, SINGLE, times_panel
-from lab.execution.native import WORD, as_floats, as_words, callback, compiled, pointer, prefetch, words
+from lab.execution.gemm_kernel import LINE, PANEL, times_halves, times_panel
+from lab.execution.native import as_floats, as_words, callback, compiled, prefetch, words
 
 TILE = 16  # query tokens per unit
 GROUP = 16  # keys or values that are looked up in the block table at a time
-SIDE = 8  # keys and dimensions that are turned at a time
-EIGHT = ir.VectorType(SINGLE, SIDE)
 LOG2_E = np.float32(1.4426950408889634)
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)  # their sum is ln 2
-
-
-@intrinsic
-def _turn(typing, source, source_stride, target, target_stride):
-    """Write 8 rows of 8 floats at `source` as 8 columns at `target`; strides of rows in bytes, multiples of 4.
-
-    Three rounds exchange off-diagonal blocks of 1, 2 and 4 numbers between pairs of vectors.
-    """
-
-    def generate(context, builder, signature, arguments):
-        source, source_stride, target, target_stride = arguments
-        at = [builder.add(source, builder.mul(source_stride, WORD(i))) for i in range(SIDE)]
-        rows = [builder.load(pointer(builder, address, EIGHT), align=4) for address in at]
-        for size in (1, 2, 4):
-            low = [lane + (SIDE - size if lane & size else 0) for lane in range(SIDE)]
-            high = [lane + (SIDE if lane & size else size) for lane in range(SIDE)]
-            for i in (i for i in range(SIDE) if not i & size):
-                pair = rows[i], rows[i + size]
-                rows[i], rows[i + size] = _pick(builder, *pair, low), _pick(builder, *pair, high)
-        for i in range(SIDE):
-            address = builder.add(target, builder.mul(target_stride, WORD(i)))
-            builder.store(rows[i], pointer(builder, address, EIGHT), align=4)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 4), generate
-
-
-def _pick(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: list[int]) -> ir.Value:
-    return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(ir.IntType(32), SIDE), lanes))
 
 
 @compiled(inline="always")
@@ -112,8 +79,8 @@ def _address(pool, table, head, first, stop):
     """Where the vectors of position `first` lie, 0 from `stop` on."""
     slots = pool.shape[2]
     if first >= stop:
-        return 0
-    return pool[table[first // slots], head, first % slots].ctypes.data
+        return np.int64(0)
+    return np.int64(pool[table[first // slots], head, first % slots].ctypes.data)
 
 
 @compiled()
@@ -128,26 +95,40 @@ def _fetch(address, part, lines):
 
 
 @compiled()
-def _score(q, keys, table, kv_head, seen, copy, turned, scores):
+def _sixteen_keys(keys, table, head, first, seen, copy):
+    """Address of positions first … first + 15 of one head as [dim, 16], and its row stride in bytes.
+
+    In place where they lie in one block, otherwise copied to `copy`; address 0 from `seen` on.
+    """
+    dim, slots = keys.shape[2:]
+    if first >= seen:
+        return np.int64(0), 0
+    if slots % GROUP == 0:
+        return np.int64(keys[table[first // slots], head, 0, first % slots :].ctypes.data), 4 * slots
+    for i in range(min(GROUP, seen - first)):
+        at = first + i
+        copy[:, i] = keys[table[at // slots], head, :, at % slots]
+    return np.int64(copy.ctypes.data), 4 * GROUP
+
+
+@compiled()
+def _score(q, keys, table, kv_head, seen, copies, scores):
     """scores[heads, rows, keys] = q[heads, rows, dim] · keys of the heads from `kv_head` on, those before `seen`."""
     heads, rows, wide = q.shape
-    panel = turned.ctypes.data  # [dim, 32 keys]
+    dim = keys.shape[2]
+    in_place = keys.shape[3] % GROUP == 0
     for first in range(0, seen, PANEL):
         for h in range(heads):
-            for start in range(first, first + PANEL, GROUP):
-                if start >= seen:
-                    turned[:, start - first :] = 0
-                    continue
-                ahead = _address(keys, table, kv_head + h, start + 2 * GROUP, seen)
-                source, step = _sixteen(keys, table, kv_head + h, start, seen, copy)
-                for i in range(0, GROUP, SIDE):
-                    for d in range(0, wide, SIDE):
-                        _fetch(ahead, (i // SIDE) * (wide // SIDE) + d // SIDE, 4 * SIDE * SIDE // LINE)
-                        target = panel + 4 * (d * PANEL + start - first + i)
-                        _turn(source + i * step + 4 * d, step, target, 4 * PANEL)
-            to = scores[h].ctypes.data + 4 * first
-            x = q[h].ctypes.data
-            times_panel(rows, 0, x, 4 * wide, panel, 4 * PANEL, wide, to, 4 * scores.shape[2], 0, 0)
+            left, stride = _sixteen_keys(keys, table, kv_head + h, first, seen, copies[0])
+            right, _ = _sixteen_keys(keys, table, kv_head + h, first + GROUP, seen, copies[1])
+            ahead, ahead_right = np.int64(0), np.int64(0)
+            if in_place:
+                ahead, _ = _sixteen_keys(keys, table, kv_head + h, first + PANEL, seen, copies[0])
+                ahead_right, _ = _sixteen_keys(keys, table, kv_head + h, first + PANEL + GROUP, seen, copies[0])
+            x, to = q[h].ctypes.data, scores[h].ctypes.data + 4 * first
+            if right == 0:
+                right = left  # nobody sees these scores
+            times_halves(rows, x, 4 * wide, left, right, stride, dim, to, 4 * scores.shape[2], ahead, ahead_right)
 
 
 @compiled()
@@ -167,22 +148,27 @@ def _mix(weights, values, table, kv_head, seen, copy, mixed):
 
 
 @compiled()
+def _times(source, factor, target):
+    for i in range(len(source)):
+        target[i] = source[i] * factor
+
+
+@compiled()
 def _attend(table, visible, queries, keys, values, kv_head, heads, output):
     """One unit: queries [tokens, heads, dim] of one row against the blocks of `table`, in `heads` key/value heads."""
-    dim = keys.shape[3]
+    dim = keys.shape[2]
     wide = -(-dim // PANEL) * PANEL
     group = queries.shape[1] // keys.shape[1]
     rows = len(queries) * group
     seen = visible.max()
     q = np.zeros((heads, rows, wide), np.float32)
     scores = np.empty((heads, rows, -(-seen // PANEL) * PANEL), np.float32)
-    copy, turned = np.zeros((GROUP, wide), np.float32), np.empty((wide, PANEL), np.float32)
+    copy, copies = np.zeros((GROUP, wide), np.float32), np.zeros((2, dim, GROUP), np.float32)
     scale = np.float32(1.0 / np.sqrt(dim))
     for h in range(heads):
         for r in range(rows):
-            for i in range(dim):
-                q[h, r, i] = queries[r // group, (kv_head + h) * group + r % group, i] * scale
-    _score(q, keys, table, kv_head, seen, copy, turned, scores)
+            _times(queries[r // group, (kv_head + h) * group + r % group], scale, q[h, r])
+    _score(q, keys, table, kv_head, seen, copies, scores)
     sums = np.empty((heads, rows), np.float32)
     for h in range(heads):
         ahead = _address(values, table, kv_head + h, 0, seen)
@@ -192,8 +178,7 @@ def _attend(table, visible, queries, keys, values, kv_head, heads, output):
     _mix(scores, values, table, kv_head, seen, copy, q)  # the queries are spent: their place takes the result
     for h in range(heads):
         for r in range(rows):
-            for i in range(dim):
-                output[r // group, (kv_head + h) * group + r % group, i] = q[h, r, i] / sums[h, r]
+            _times(q[h, r, :dim], np.float32(1) / sums[h, r], output[r // group, (kv_head + h) * group + r % group])
 
 
 @callback()
@@ -203,13 +188,12 @@ def attend_unit(arguments, unit):
     tokens, heads, dim, blocks, kv_heads, slots = words(arguments + 64, 6)
     row, first, count, kv_head, of_unit = words(units + 40 * unit, 5)
     span = slice(first, first + count)
-    pool = (blocks, kv_heads, slots, dim)
     _attend(
         carray(as_words(tables + 8 * row * table_width), (table_width,)),
         carray(as_words(visible), (tokens,))[span],
         carray(as_floats(queries), (tokens, heads, dim))[span],
-        carray(as_floats(keys), pool),
-        carray(as_floats(values), pool),
+        carray(as_floats(keys), (blocks, kv_heads, dim, slots)),
+        carray(as_floats(values), (blocks, kv_heads, slots, dim)),
         kv_head,
         of_unit,
         carray(as_floats(output), (tokens, heads, dim))[span],

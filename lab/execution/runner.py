@@ -52,7 +52,8 @@ class ModelRunner:
         self.padded = PaddedAttention()
         on_gpu = model.device.type == "cuda"
         kind = DeviceKV if on_gpu else PagedKV
-        self.cache = kind(model.config, num_blocks, block_size, num_host_blocks, model.device, model.dtype)
+        shape = num_blocks, block_size, num_host_blocks
+        self.cache = kind(model.config, *shape, model.device, model.dtype, self.packed.name == "paged_cpu")
         self._graphs: dict[int, DecodeGraphs] = {}  # by stream
         self._make_graphs: Callable[[], DecodeGraphs] | None = None
         if on_gpu and graphs and self.packed.name in ("flash", "sdpa"):

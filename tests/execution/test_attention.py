@@ -144,7 +144,7 @@ def test_the_paged_kernel_sums_in_an_order_that_depends_on_the_context_only(rand
     torch.manual_seed(0)
     attention = make_attention("paged_cpu")
     assert attention.name == "paged_cpu"
-    keys, values = torch.randn(12, 2, BLOCK, 64), torch.randn(12, 2, BLOCK, 64)
+    keys, values = torch.randn(12, 2, 64, BLOCK).mT, torch.randn(12, 2, BLOCK, 64)
     queries = torch.randn(90, 6, 64)
     request = Request(0, random_prompt(90), block_table=[5, 0, 9, 3, 11, 2])
     other = Request(1, random_prompt(40), block_table=[1, 4, 6])
@@ -176,7 +176,7 @@ def test_the_paged_kernel_agrees_with_the_reference_for_odd_sizes(slots, dim, ra
     """Vectors that fill no panel, blocks that hold no or several groups of keys, contexts that end inside one."""
     torch.manual_seed(slots)
     blocks = -(-100 // slots)
-    keys, values = torch.randn(blocks + 1, 2, slots, dim), torch.randn(blocks + 1, 2, slots, dim)
+    keys, values = torch.randn(blocks + 1, 2, dim, slots).mT, torch.randn(blocks + 1, 2, slots, dim)
     rows = [Row(Request(0, random_prompt(100), block_table=list(range(blocks))), 60, 40, False)]
     queries = torch.randn(40, 6, dim)
     inputs = build_inputs(StepPlan(rows), slots, blocks)
@@ -200,8 +200,9 @@ def test_attention_does_not_depend_on_the_block_size(random_prompt):
         request = Request(0, random_prompt(70), block_table=list(range(blocks)))
         inputs = build_inputs(StepPlan([Row(request, 40, 30, False)]), slots, blocks)
         attention = make_attention("paged_cpu")
-        in_blocks = [pool.transpose(1, 2).contiguous() for pool in pools]
-        results.append(attention.attend(queries, *in_blocks, attention.prepare(inputs, 2, slots)))
+        key_pool, value_pool = (pool.transpose(1, 2).contiguous() for pool in pools)
+        turned = key_pool.mT.contiguous().mT  # as a pool on the CPU keeps them
+        results.append(attention.attend(queries, turned, value_pool, attention.prepare(inputs, 2, slots)))
     assert torch.equal(results[0], results[1]) and torch.equal(results[1], results[2])
 
 

@@ -116,7 +116,7 @@ def test_the_runner_on_flash_gives_the_tokens_of_paged_cpu(tiny, drive, random_p
     """The whole path: scatter into blocks of 256, arguments, a kernel that behaves as documented."""
     prompts = [random_prompt(length, seed) for seed, length in enumerate((3, 255, 256, 300))]
     wanted = drive(tiny).generate(prompts, 4)
-    driver = drive(tiny, num_blocks=BLOCKS, block_size=BLOCK)
+    driver = drive(tiny, "sdpa", num_blocks=BLOCKS, block_size=BLOCK)
     driver.runner.packed = FlashAttention(flash_attn_varlen_func)
     assert driver.generate(prompts, 4, chunk=100) == wanted
 

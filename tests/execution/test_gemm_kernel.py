@@ -131,7 +131,7 @@ def test_narrow_and_wide_vectors_give_the_same_bits(monkeypatch, lanes, sums, ha
 
     @njit
     def multiply(rows, x, w, w_stride, depth, y, more):
-        tiles(rows, x, 4 * depth, w, w_stride, depth, y, 4 * 32, more, w, 2)
+        tiles(rows, x, 4 * depth, w, w_stride, depth, y, 4 * 32, more, w, 2, 0, 0)
 
     generator = np.random.default_rng(5)
     depth = 37
