@@ -31,6 +31,7 @@ import numpy as np
 import torch
 
 from lab.execution.native import add, call, call_plain, compiled, load, store, swap_if, yield_address
+from lab.execution.recording import current
 
 BITS = 20  # of "units" and of "next unit"
 LIMIT = 1 << BITS
@@ -94,6 +95,25 @@ def _alone(function, arguments, units):
         call(function, arguments, unit)
 
 
+@compiled("void(int64, int64, int64, int64)")
+def _share_each(control, jobs, count, give_way):
+    """Job after job of a list of (function, arguments, units); one of a single unit is not worth offering."""
+    for job in range(count):
+        at = jobs + 24 * job
+        function, arguments, units = load(at), load(at + 8), load(at + 16)
+        if units == 1:
+            call(function, arguments, 0)
+        else:
+            _share(control, function, arguments, units, give_way)
+
+
+@compiled("void(int64, int64)")
+def _each_alone(jobs, count):
+    for job in range(count):
+        at = jobs + 24 * job
+        _alone(load(at), load(at + 8), load(at + 16))
+
+
 class Cores:
     """`count` cores: the caller's and `count - 1` helper threads, which exist once a first job came."""
 
@@ -115,18 +135,34 @@ class Cores:
         """
         words = array("q", arguments)
         address, _ = words.buffer_info()
-        if self.count == 1 or not 1 < units < LIMIT or getattr(_local, "alone", False):
-            return _alone(function, address, units)
-        if not self._busy.acquire(blocking=False):
+        if (noted := current()) is not None:
+            noted.add(function, words, units)
+        if not 1 < units < LIMIT or not self._claim():
             return _alone(function, address, units)
         try:
-            if not self._helpers:
-                self._start()
-            if not self._wake.is_set():
-                self._wake.set()
             _share(self._control, function, address, units, self._give_way)
         finally:
             self._busy.release()
+
+    def replay(self, jobs: np.ndarray) -> None:
+        """Run recorded jobs [n, 3] one after the other, each as by `run` (see recording.py)."""
+        address, count = int(jobs.ctypes.data), len(jobs)
+        if not self._claim():
+            return _each_alone(address, count)
+        try:
+            _share_each(self._control, address, count, self._give_way)
+        finally:
+            self._busy.release()
+
+    def _claim(self) -> bool:
+        """Whether this thread may use the helpers now; then they are awake, and `_busy` is to be released."""
+        if self.count == 1 or getattr(_local, "alone", False) or not self._busy.acquire(blocking=False):
+            return False
+        if not self._helpers:
+            self._start()
+        if not self._wake.is_set():
+            self._wake.set()
+        return True
 
     def _start(self) -> None:
         for index in range(1, self.count):

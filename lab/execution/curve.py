@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from time import perf_counter
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from lab.execution.model import Model
+from lab.execution.recording import CpuCapture, NotRecorded
 from lab.execution.runner import ModelRunner
 from lab.plan import Row, StepPlan
 from lab.request import Request
@@ -59,30 +60,42 @@ class ProductPoint(NamedTuple):
 def product_share(
     model: Model, batches: Sequence[int] = (16, 32), context: int = 128, steps: int = 12
 ) -> list[ProductPoint]:
-    """How much longer a decode step is than its own matrix products: the price of attention and everything else."""
+    """How much longer a decode step is than its own matrix products: the price of attention and everything else.
+
+    The two take turns. The products are computed as they are in the step: from a recording, where steps are recorded.
+    """
     points = []
     for batch in batches:
-        crowd, whole, products = _Crowd(model, batch, context, steps + 1), [], []
+        crowd, whole, alone = _Crowd(model, batch, context, steps + 1), [], []
+        products = _products(model, batch)
         crowd.step()
         for _ in range(steps):
             whole.append(crowd.step())
-            products.append(products_seconds(model, batch))
-        step, alone = median(whole), median(products)
-        points.append(ProductPoint(batch, 1e3 * step, 1e3 * alone, step / alone))
+            started = perf_counter()
+            products()
+            alone.append(perf_counter() - started)
+        ratio = median(whole) / median(alone)
+        points.append(ProductPoint(batch, 1e3 * median(whole), 1e3 * median(alone), ratio))
     return points
 
 
-@torch.inference_mode()
-def products_seconds(model: Model, rows: int) -> float:
-    """Seconds of one step's matrix products for `rows` tokens, all of them sampled, on made-up input."""
+def _products(model: Model, rows: int) -> Callable[[], object]:
+    """Computes one step's matrix products for `rows` tokens, all of them sampled, on made-up input."""
     layers = model.weights.layers
     products = [product for layer in layers for product in (layer.qkv, layer.out, layer.gate_up, layer.down)]
     products.append(model.weights.head)
     inputs = {product.shape[1]: torch.ones(rows, product.shape[1]) for product in products}
-    started = perf_counter()
-    for product in products:
-        product(inputs[product.shape[1]])
-    return perf_counter() - started
+
+    @torch.inference_mode()
+    def work() -> torch.Tensor:
+        for product in products:
+            result = product(inputs[product.shape[1]])
+        return result
+
+    try:
+        return CpuCapture()(work)[0]
+    except NotRecorded:
+        return work
 
 
 class _Crowd:

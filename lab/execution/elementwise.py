@@ -16,8 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lab.errors import ModelError
+from lab.execution import rope
 from lab.execution.inputs import StepInputs
 from lab.execution.kv_cache import PagedKV
+from lab.execution.recording import dense, empty, not_recorded
 from lab.execution.rope import rotate
 
 
@@ -32,14 +35,40 @@ def kernels() -> ModuleType | None:
 
 
 def _compiled(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.dtype == torch.float32 and kernels() is not None
+    if x.device.type == "cpu" and x.dtype == torch.float32 and kernels() is not None:
+        return True
+    not_recorded("an operation of torch")
+    return False
+
+
+def take(table: Tensor, ids: Tensor) -> Tensor:
+    """The rows of table [n, wide] that `ids` [rows] name -> [rows, wide]. ModelError for an id outside the table."""
+    if not _compiled(table):
+        return F.embedding(ids, table)
+    if len(ids) and not 0 <= ids.min() <= ids.max() < len(table):
+        raise ModelError(f"ids from {int(ids.min())} to {int(ids.max())} in a table of {len(table)}")
+    table, ids = dense(table), dense(ids)
+    y = empty(len(ids), table.shape[1])
+    _run("take_unit", len(ids), (table.data_ptr(), ids.data_ptr(), y.data_ptr(), *y.shape))
+    return y
+
+
+def rotation(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [tokens, 1, dim / 2] of each position [tokens] times each frequency [dim / 2]."""
+    if not _compiled(frequencies):
+        return rope.rotation(positions, frequencies)
+    positions, frequencies = dense(positions), dense(frequencies)
+    cos, sin = (empty(len(positions), 1, len(frequencies)) for _ in range(2))
+    tensors = (positions, frequencies, cos, sin)
+    _run("rotation_unit", len(positions), (*(t.data_ptr() for t in tensors), len(positions), len(frequencies)))
+    return cos, sin
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """x [tokens, hidden] over its root mean square, times weight [hidden] (RMSNorm, arXiv:1910.07467)."""
     if not _compiled(x):
         return F.rms_norm(x, weight.shape, weight, eps)
-    x, y = x.contiguous(), torch.empty(x.shape, dtype=torch.float32)
+    x, y = dense(x), empty(*x.shape)
     _run("norm_unit", x.shape[0], (x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, _bits(eps)))
     return y
 
@@ -51,17 +80,18 @@ def place(heads: Tensor, angles: tuple[Tensor, Tensor], cache: PagedKV, layer: i
     """
     kv_heads = cache.keys.shape[2]
     num_heads = heads.shape[1] - 2 * kv_heads
-    if not (_compiled(heads) and cache.keys[layer].mT.is_contiguous()):
+    if not (_compiled(heads) and cache.turned):
+        not_recorded("a write to a cache of this layout")
         turned, values = heads.split((num_heads + kv_heads, kv_heads), dim=1)
         queries, keys = rotate(turned, angles).split((num_heads, kv_heads), dim=1)
         cache.write(layer, keys, values, inputs)
         return queries
-    heads = heads.contiguous()
+    heads = dense(heads)
     keys, values = cache.keys[layer], cache.values[layer]
     tokens, _, dim = heads.shape
-    queries = torch.empty(tokens, num_heads, dim, dtype=torch.float32)
-    cos, sin = (angle.contiguous() for angle in angles)
-    blocks, slots = inputs.blocks.contiguous(), inputs.slots.contiguous()
+    queries = empty(tokens, num_heads, dim)
+    cos, sin = (dense(angle) for angle in angles)
+    blocks, slots = dense(inputs.blocks), dense(inputs.slots)
     pointers = (heads, cos, sin, blocks, slots, queries, keys, values)
     sizes = (tokens, num_heads, kv_heads, dim, keys.shape[0], keys.shape[2])
     _run("place_unit", tokens, (*(tensor.data_ptr() for tensor in pointers), *sizes))
@@ -73,9 +103,9 @@ def gated(gate_up: Tensor) -> Tensor:
     if not _compiled(gate_up):
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
-    gate_up = gate_up.contiguous()
+    gate_up = dense(gate_up)
     rows, wide = gate_up.shape
-    y = torch.empty(rows, wide // 2, dtype=torch.float32)
+    y = empty(rows, wide // 2)
     _run("gated_unit", rows, (gate_up.data_ptr(), y.data_ptr(), rows, wide // 2))
     return y
 

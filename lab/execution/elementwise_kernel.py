@@ -13,8 +13,32 @@ from lab.execution.cores import all_cores as all_cores
 from lab.execution.native import as_floats, as_words, callback, compiled, words
 from lab.execution.paged_kernel import _exp
 
-ROWS = 32  # tokens per unit
+ROWS = 4  # tokens per unit
 PIECE = 2048  # scores that are searched at a time
+
+
+@callback()
+def take_unit(arguments, unit):
+    """Addresses table [any, wide], ids [rows], y [rows, wide]; rows, wide."""
+    table, ids, target, rows, wide = words(arguments, 5)
+    which, y = carray(as_words(ids), (rows,)), carray(as_floats(target), (rows, wide))
+    for row in range(unit * ROWS, min(rows, unit * ROWS + ROWS)):
+        source = carray(as_floats(table + 4 * wide * which[row]), (wide,))
+        for i in range(wide):
+            y[row, i] = source[i]
+
+
+@callback()
+def rotation_unit(arguments, unit):
+    """Addresses positions [tokens], frequencies [pairs], cosines and sines [tokens, pairs]; tokens, pairs."""
+    positions, frequencies, cos, sin, tokens, pairs = words(arguments, 6)
+    position, frequency = carray(as_words(positions), (tokens,)), carray(as_floats(frequencies), (pairs,))
+    cosines, sines = carray(as_floats(cos), (tokens, pairs)), carray(as_floats(sin), (tokens, pairs))
+    for token in range(unit * ROWS, min(tokens, unit * ROWS + ROWS)):
+        for i in range(pairs):
+            angle = np.float64(np.float32(position[token]) * frequency[i])
+            cosines[token, i] = np.cos(angle)
+            sines[token, i] = np.sin(angle)
 
 
 @compiled(fastmath=True)

@@ -10,6 +10,7 @@ from lab.errors import ModelError
 from lab.execution import gemm_kernel
 from lab.execution.cores import all_cores
 from lab.execution.gemm_kernel import PANEL
+from lab.execution.recording import dense, empty, not_recorded
 
 _UNIT = gemm_kernel.multiply_unit.address
 
@@ -41,13 +42,14 @@ class Panels:
             self._check(onto, "added to", self.out)
             if len(onto) != len(x):
                 raise ModelError(f"a product of {len(x)} rows cannot be added to {len(onto)}")
-        cores, x = all_cores(), x.contiguous()
+        cores, x = all_cores(), dense(x)
         rows, wide = x.shape[0], PANEL * self.panels
         in_place = onto is not None and self.out == wide and onto.is_contiguous() and onto.data_ptr() != x.data_ptr()
-        y = onto if in_place else torch.empty(rows, wide, dtype=torch.float32)
+        y = onto if in_place else empty(rows, wide)
         addresses = x.data_ptr(), rows, self.depth, self._address, self.panels, y.data_ptr()
         cores.run(_UNIT, (*addresses, in_place, self.half, cores.count), gemm_kernel.units_of(rows, self.panels))
         if onto is not None and not in_place:
+            not_recorded("a product added to what is not in one piece")
             return onto.add_(y[:, : self.out])
         return y if self.out == wide else y[:, : self.out]
 

@@ -39,6 +39,7 @@ class PagedKV:
         turned: bool = True,
     ):
         self.num_blocks, self.block_size, self.num_host_blocks = num_blocks, block_size, num_host_blocks
+        self.turned = turned
         block_bytes = 2 * config.num_layers * config.kv_size * block_size * dtype.itemsize
         here, there = (num_blocks + 1) * block_bytes, num_host_blocks * block_bytes
         what = f"keys and values: {num_blocks} + {num_host_blocks} host blocks of {block_size} tokens"

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lab.errors import ModelError
+from lab.execution.recording import not_recorded
 
 #: Rows that oneDNN is told to expect. One packing serves every batch size; a hint of 1 picks a worse layout.
 ROWS_HINT = 64
@@ -94,7 +95,11 @@ class Linear:
         """x [tokens, in] -> [tokens, out]; added in place to `onto` [tokens, out] and returned there, where given."""
         if self.way == "kernel":
             y = self._weight(x, onto)
-            return y if self.bias is None else y.add_(self.bias)
+            if self.bias is None:
+                return y
+            not_recorded("a bias")
+            return y.add_(self.bias)
+        not_recorded(f"a product by way of {self.way}")
         y = F.linear(x, self._weight, self.bias) if self.way == "plain" else self._multiply(x, self._weight)
         if self.bias is not None and self.way != "plain":
             y.add_(self.bias)

@@ -20,11 +20,12 @@ from lab.execution import flash_attention, tiny
 from lab.execution.attention import Attention
 from lab.execution.config import ModelConfig
 from lab.execution.device import choose_device, choose_dtype, explain_memory
-from lab.execution.elementwise import gated, norm, place
+from lab.execution.elementwise import gated, norm, place, rotation, take
 from lab.execution.hub import fetch, is_hub_name
 from lab.execution.inputs import StepInputs
 from lab.execution.kv_cache import PagedKV
-from lab.execution.rope import frequencies, rotation
+from lab.execution.recording import not_recorded
+from lab.execution.rope import frequencies
 from lab.execution.tokenizer import Messages, Tokenizer, load_tokenizer, read_eos_ids
 from lab.execution.weights import Weights, expected_shapes, fuse, load_checkpoint
 from lab.peaks import Peaks, this_machine
@@ -142,12 +143,13 @@ class Model:
         another forward pass at the same time.
         """
         c = self.config
-        x = F.embedding(inputs.token_ids, self.weights.embedding)  # [tokens, hidden]
+        x = take(self.weights.embedding, inputs.token_ids)  # [tokens, hidden]
         angles = rotation(inputs.positions, self.frequencies)
         work = attention.prepare(inputs, c.num_kv_heads, cache.block_size)
         for index, layer in enumerate(self.weights.layers):
             heads = layer.qkv(norm(x, layer.attention_norm, c.rms_norm_eps)).unflatten(-1, (-1, c.head_dim))
             if layer.head_norm is not None:
+                not_recorded("a norm of heads")
                 turned, values = heads.split((c.num_heads + c.num_kv_heads, c.num_kv_heads), dim=1)
                 turned = F.rms_norm(turned, (c.head_dim,), None, c.rms_norm_eps) * layer.head_norm
                 heads = torch.cat((turned, values), dim=1)
@@ -155,7 +157,7 @@ class Model:
             mixed = attention.attend(queries, cache.keys[index], cache.values[index], work)  # [tokens, heads, dim]
             layer.out(mixed.flatten(1), onto=x)
             layer.down(gated(layer.gate_up(norm(x, layer.mlp_norm, c.rms_norm_eps))), onto=x)
-        return self.weights.head(norm(x[inputs.last], self.weights.final_norm, c.rms_norm_eps))
+        return self.weights.head(norm(take(x, inputs.last), self.weights.final_norm, c.rms_norm_eps))
 
 
 def load_model(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from lab.execution.cores import all_cores
 from lab.execution.inputs import StepInputs
 from lab.execution.paged_kernel import TILE, attend_unit
+from lab.execution.recording import current, dense, empty
 
 _UNIT = attend_unit.address
 ROWS_PER_CORE = 4  # from which on rows are shared among the cores, not heads
@@ -30,6 +30,10 @@ class Units:
         self.number = len(self.units)
         units, tables, visible = (array.ctypes.data for array in (self.units, self.tables, self.visible))
         self.addresses = units, tables, self.tables.shape[1], visible
+
+    def sort(self) -> None:
+        """Put the most expensive first again, after the memory of `visible` was overwritten; for single tokens."""
+        self.units[:] = self.units[np.argsort(-self.visible[self.units[:, 1]], kind="stable")]
 
 
 class PagedAttention:
@@ -55,12 +59,15 @@ class PagedAttention:
                 costed += [(cost, row, token, count, head, heads) for head in range(0, num_kv_heads, heads)]
         costed.sort(reverse=True)
         units = np.array([unit[1:] for unit in costed], np.int64).reshape(-1, 5)
-        return Units(units, np.ascontiguousarray(inputs.tables.numpy(), np.int64), visible)
+        work = Units(units, np.ascontiguousarray(inputs.tables.numpy(), np.int64), visible)
+        if (recording := current()) is not None:
+            recording.before.append(work.sort)
+        return work
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, work: Units) -> Tensor:
         assert keys.mT.is_contiguous() and values.is_contiguous(), "one layer of the pool lies in one piece"
-        queries = queries.contiguous()
-        output = torch.empty_like(queries)
+        queries = dense(queries)
+        output = empty(*queries.shape)
         tokens, heads, dim = queries.shape
         blocks, kv_heads, slots, _ = keys.shape
         pointers = queries.data_ptr(), keys.data_ptr(), values.data_ptr(), output.data_ptr()

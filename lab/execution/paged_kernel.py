@@ -4,7 +4,7 @@ One unit of work is up to TILE query tokens of one row and one key/value head, o
 paged_attention.py). A head's query heads times the tokens are the rows of two small matrix products, both done by the
 tiles of gemm_kernel.py:
 
-    scores = Q Kᵀ    32 keys at a time, turned so that equal dimensions of all keys lie side by side (a panel)
+    scores = Q Kᵀ    32 keys at a time; equal dimensions of 16 lie side by side in the block: two halves of a panel
     output = P V     16 values at a time; 32 dimensions of them are a panel as they lie in the block
 
 What a query row sums, and in which order, depends on its own context length only: not on the chunk it came in, nor
@@ -58,29 +58,93 @@ def _softmax(scores, count):
 
 
 @compiled()
-def _sixteen(pool, table, head, first, stop, copy):
-    """Address and row stride (bytes) of the vectors of positions first … first + 15 of one head.
-
-    In place where they lie in one block, otherwise copied to `copy` [16, dim rounded up], zeros from `stop` on.
-    """
-    slots, dim = pool.shape[2:]
-    if slots % GROUP == 0 and dim == copy.shape[1]:
-        return pool[table[first // slots], head, first % slots].ctypes.data, 4 * dim
-    for i in range(GROUP):
-        if first + i < stop:
-            copy[i, :dim] = pool[table[(first + i) // slots], head, (first + i) % slots]
-        else:
-            copy[i] = 0
-    return copy.ctypes.data, 4 * copy.shape[1]
+def _offset(table, first, slots, block, slot):
+    """Bytes from the beginning of a pool to position `first`, which lies `slot` bytes after its neighbour."""
+    index = first // slots
+    return table[index] * block + (first - index * slots) * slot
 
 
 @compiled()
-def _address(pool, table, head, first, stop):
-    """Where the vectors of position `first` lie, 0 from `stop` on."""
-    slots = pool.shape[2]
-    if first >= stop:
-        return np.int64(0)
-    return np.int64(pool[table[first // slots], head, first % slots].ctypes.data)
+def _copy_keys(keys, table, head, first, stop, target):
+    """target[dim, 16] = positions first … first + 15 of one head of keys [blocks, kv heads, dim, slots]."""
+    dim, slots = keys.shape[2:]
+    for i in range(max(0, min(GROUP, stop - first))):
+        block, slot = table[(first + i) // slots], (first + i) % slots
+        for d in range(dim):
+            target[d, i] = keys[block, head, d, slot]
+
+
+@compiled()
+def _copy_values(values, table, head, first, stop, target):
+    """target[16, dim rounded up] = positions first … first + 15 of one head, zeros from `stop` on."""
+    slots, dim = values.shape[2:]
+    for i in range(GROUP):
+        if first + i < stop:
+            target[i, :dim] = values[table[(first + i) // slots], head, (first + i) % slots]
+        else:
+            target[i] = 0
+
+
+@compiled()
+def _score(q, keys, table, kv_head, seen, copies, scores):
+    """scores[heads, rows, keys] = q[heads, rows, dim] · keys of the heads from `kv_head` on, those before `seen`.
+
+    Keys are multiplied where they lie, if sixteen lie in one block, and those of the next panel are asked for.
+    """
+    heads, rows, wide = q.shape
+    _, kv_heads, dim, slots = keys.shape
+    one_head = 4 * dim * slots
+    start = np.int64(keys.ctypes.data) + kv_head * one_head
+    in_place = slots % GROUP == 0
+    stride = 4 * slots if in_place else 4 * GROUP
+    x, to = np.int64(q.ctypes.data), np.int64(scores.ctypes.data)
+    for first in range(0, seen, PANEL):
+        left, right = np.int64(copies[0].ctypes.data), np.int64(copies[1].ctypes.data)
+        ahead = ahead_right = np.int64(0)
+        if in_place:
+            left = right = start + _offset(table, first, slots, kv_heads * one_head, 4)
+            if first + GROUP < seen:  # else nobody sees the scores on the right
+                right = start + _offset(table, first + GROUP, slots, kv_heads * one_head, 4)
+            if first + PANEL < seen:
+                ahead = ahead_right = start + _offset(table, first + PANEL, slots, kv_heads * one_head, 4)
+            if first + PANEL + GROUP < seen:
+                ahead_right = start + _offset(table, first + PANEL + GROUP, slots, kv_heads * one_head, 4)
+        for h in range(heads):
+            apart = h * one_head if in_place else 0
+            if not in_place:
+                _copy_keys(keys, table, kv_head + h, first, seen, copies[0])
+                _copy_keys(keys, table, kv_head + h, first + GROUP, seen, copies[1])
+            xs, y, y_stride = x + 4 * h * rows * wide, to + 4 * first, 4 * scores.shape[2]
+            y += h * rows * y_stride
+            near, near_right = ahead + apart, ahead_right + apart
+            times_halves(rows, xs, 4 * wide, left + apart, right + apart, stride, dim, y, y_stride, near, near_right)
+
+
+@compiled()
+def _mix(weights, values, table, kv_head, seen, copy, mixed):
+    """mixed[heads, rows, dim] = weights[heads, rows, keys] · values of the heads from `kv_head` on."""
+    heads, rows, wide = mixed.shape
+    _, kv_heads, slots, dim = values.shape
+    one_head = 4 * dim * slots
+    start = np.int64(values.ctypes.data) + kv_head * one_head
+    in_place = slots % GROUP == 0 and dim == wide
+    x, to, stride = np.int64(weights.ctypes.data), np.int64(mixed.ctypes.data), 4 * weights.shape[2]
+    for first in range(0, seen, GROUP):
+        source, ahead = np.int64(copy.ctypes.data), np.int64(0)
+        if in_place:
+            source = start + _offset(table, first, slots, kv_heads * one_head, 4 * dim)
+            if first + 2 * GROUP < seen:
+                ahead = start + _offset(table, first + 2 * GROUP, slots, kv_heads * one_head, 4 * dim)
+        for h in range(heads):
+            apart = h * one_head if in_place else 0
+            if not in_place:
+                _copy_values(values, table, kv_head + h, first, seen, copy)
+            for d in range(0, wide, PANEL):
+                if ahead != 0:
+                    _fetch(ahead + apart, d // PANEL, 4 * GROUP * PANEL // LINE)
+                xs, y = x + 4 * first + h * rows * stride, to + 4 * (h * rows * wide + d)
+                more = np.int64(first > 0)
+                times_panel(rows, 0, xs, stride, source + apart + 4 * d, 4 * wide, GROUP, y, 4 * wide, more, 0)
 
 
 @compiled()
@@ -89,62 +153,8 @@ def _fetch(address, part, lines):
 
     A few at a time, in between the arithmetic: it drops what exceeds its queue.
     """
-    if address != 0:
-        for line in range(part * lines, (part + 1) * lines):
-            prefetch(address + LINE * line)
-
-
-@compiled()
-def _sixteen_keys(keys, table, head, first, seen, copy):
-    """Address of positions first … first + 15 of one head as [dim, 16], and its row stride in bytes.
-
-    In place where they lie in one block, otherwise copied to `copy`; address 0 from `seen` on.
-    """
-    dim, slots = keys.shape[2:]
-    if first >= seen:
-        return np.int64(0), 0
-    if slots % GROUP == 0:
-        return np.int64(keys[table[first // slots], head, 0, first % slots :].ctypes.data), 4 * slots
-    for i in range(min(GROUP, seen - first)):
-        at = first + i
-        copy[:, i] = keys[table[at // slots], head, :, at % slots]
-    return np.int64(copy.ctypes.data), 4 * GROUP
-
-
-@compiled()
-def _score(q, keys, table, kv_head, seen, copies, scores):
-    """scores[heads, rows, keys] = q[heads, rows, dim] · keys of the heads from `kv_head` on, those before `seen`."""
-    heads, rows, wide = q.shape
-    dim = keys.shape[2]
-    in_place = keys.shape[3] % GROUP == 0
-    for first in range(0, seen, PANEL):
-        for h in range(heads):
-            left, stride = _sixteen_keys(keys, table, kv_head + h, first, seen, copies[0])
-            right, _ = _sixteen_keys(keys, table, kv_head + h, first + GROUP, seen, copies[1])
-            ahead, ahead_right = np.int64(0), np.int64(0)
-            if in_place:
-                ahead, _ = _sixteen_keys(keys, table, kv_head + h, first + PANEL, seen, copies[0])
-                ahead_right, _ = _sixteen_keys(keys, table, kv_head + h, first + PANEL + GROUP, seen, copies[0])
-            x, to = q[h].ctypes.data, scores[h].ctypes.data + 4 * first
-            if right == 0:
-                right = left  # nobody sees these scores
-            times_halves(rows, x, 4 * wide, left, right, stride, dim, to, 4 * scores.shape[2], ahead, ahead_right)
-
-
-@compiled()
-def _mix(weights, values, table, kv_head, seen, copy, mixed):
-    """mixed[heads, rows, dim] = weights[heads, rows, keys] · values of the heads from `kv_head` on."""
-    heads, rows, wide = mixed.shape
-    stride = 4 * weights.shape[2]
-    for first in range(0, seen, GROUP):
-        more = np.int64(first > 0)
-        for h in range(heads):
-            ahead = _address(values, table, kv_head + h, first + 2 * GROUP, seen)
-            source, step = _sixteen(values, table, kv_head + h, first, seen, copy)
-            x, to = weights[h].ctypes.data + 4 * first, mixed[h].ctypes.data
-            for d in range(0, wide, PANEL):
-                _fetch(ahead, d // PANEL, 4 * GROUP * PANEL // LINE)
-                times_panel(rows, 0, x, stride, source + 4 * d, step, GROUP, to + 4 * d, 4 * wide, more, 0)
+    for line in range(part * lines, (part + 1) * lines):
+        prefetch(address + LINE * line)
 
 
 @compiled()
@@ -154,31 +164,51 @@ def _times(source, factor, target):
 
 
 @compiled()
-def _attend(table, visible, queries, keys, values, kv_head, heads, output):
-    """One unit: queries [tokens, heads, dim] of one row against the blocks of `table`, in `heads` key/value heads."""
+def _attend(work, table, visible, queries, keys, values, kv_head, heads, output):
+    """One unit: queries [tokens, heads, dim] of one row against the blocks of `table`, in `heads` key/value heads.
+
+    `work` has room for what `_room` counts. It is cut into views of plain memory, to which nobody counts references.
+    """
     dim = keys.shape[2]
-    wide = -(-dim // PANEL) * PANEL
     group = queries.shape[1] // keys.shape[1]
     rows = len(queries) * group
     seen = visible.max()
-    q = np.zeros((heads, rows, wide), np.float32)
-    scores = np.empty((heads, rows, -(-seen // PANEL) * PANEL), np.float32)
-    copy, copies = np.zeros((GROUP, wide), np.float32), np.zeros((2, dim, GROUP), np.float32)
+    wide, across = _up(dim), _up(seen)
+    at = np.int64(work.ctypes.data)
+    q = carray(as_floats(at), (heads, rows, wide))
+    scores = carray(as_floats(at + 4 * heads * rows * wide), (heads, rows, across))
+    at += 4 * heads * rows * (wide + across)
+    sums = carray(as_floats(at), (heads, rows))
+    copies = carray(as_floats(at + 4 * heads * rows), (2, dim, GROUP))
+    copy = carray(as_floats(at + 4 * (heads * rows + 2 * dim * GROUP)), (GROUP, wide))
     scale = np.float32(1.0 / np.sqrt(dim))
     for h in range(heads):
         for r in range(rows):
             _times(queries[r // group, (kv_head + h) * group + r % group], scale, q[h, r])
+            q[h, r, dim:] = 0
     _score(q, keys, table, kv_head, seen, copies, scores)
-    sums = np.empty((heads, rows), np.float32)
+    slots = values.shape[2]
+    near = np.int64(values.ctypes.data) + 4 * slots * dim * (table[0] * keys.shape[1] + kv_head)
     for h in range(heads):
-        ahead = _address(values, table, kv_head + h, 0, seen)
         for r in range(rows):
-            _fetch(ahead, r, -(-4 * GROUP * dim // (LINE * rows)))
+            _fetch(near + 4 * h * slots * dim, r, -(-4 * GROUP * dim // (LINE * rows)))
             sums[h, r] = _softmax(scores[h, r], visible[r // group])
     _mix(scores, values, table, kv_head, seen, copy, q)  # the queries are spent: their place takes the result
     for h in range(heads):
         for r in range(rows):
-            _times(q[h, r, :dim], np.float32(1) / sums[h, r], output[r // group, (kv_head + h) * group + r % group])
+            target = output[r // group, (kv_head + h) * group + r % group]
+            _times(q[h, r, :dim], np.float32(1) / sums[h, r], target)
+
+
+@compiled()
+def _up(number):
+    return -(-number // PANEL) * PANEL
+
+
+@compiled()
+def _room(rows, dim, seen):
+    """float32 numbers that `_attend` works with."""
+    return rows * (_up(dim) + _up(seen) + 1) + GROUP * (2 * dim + _up(dim))
 
 
 @callback()
@@ -188,9 +218,12 @@ def attend_unit(arguments, unit):
     tokens, heads, dim, blocks, kv_heads, slots = words(arguments + 64, 6)
     row, first, count, kv_head, of_unit = words(units + 40 * unit, 5)
     span = slice(first, first + count)
+    seen = carray(as_words(visible), (tokens,))[span]
+    work = np.empty(_room(count * (heads // kv_heads) * of_unit, dim, seen.max()), np.float32)
     _attend(
+        work,
         carray(as_words(tables + 8 * row * table_width), (table_width,)),
-        carray(as_words(visible), (tokens,))[span],
+        seen,
         carray(as_floats(queries), (tokens, heads, dim))[span],
         carray(as_floats(keys), (blocks, kv_heads, dim, slots)),
         carray(as_floats(values), (blocks, kv_heads, slots, dim)),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 
 import torch
@@ -13,12 +13,13 @@ from lab.errors import BadRequest, ModelError
 from lab.execution import flash_attention
 from lab.execution.attention import Attention, PaddedAttention, make_attention
 from lab.execution.cuda_cache import DeviceKV
-from lab.execution.cuda_graphs import DecodeGraphs
-from lab.execution.cuda_inputs import on_device
 from lab.execution.device import current, explain_memory, stream_id
+from lab.execution.graphs import DecodeGraphs, exactly
 from lab.execution.inputs import StepInputs, build_inputs
 from lab.execution.kv_cache import PagedKV
 from lab.execution.model import Model, load_model
+from lab.execution.packed_inputs import on_device
+from lab.execution.recording import CpuCapture, NotRecorded
 from lab.execution.sampling import sample
 from lab.execution.streams import surroundings
 from lab.plan import Row, StepPlan, StepResult
@@ -32,8 +33,8 @@ class ModelRunner:
 
     `attention` names the backend of packed plans, "auto" the fastest that serves this model and block size; padded
     plans always use the padded one. Plans over disjoint blocks may be computed at the same time from different
-    threads (see `lane`), and several runners may share a model. On a GPU, decode steps replay CUDA graphs unless
-    `graphs` is False.
+    threads (see `lane`), and several runners may share a model. Decode steps are recorded and replayed, as CUDA graphs
+    on a GPU and as lists of jobs on the CPU, unless `graphs` is False.
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class ModelRunner:
         self.cache = kind(model.config, *shape, model.device, model.dtype, self.packed.name == "paged_cpu")
         self._graphs: dict[int, DecodeGraphs] = {}  # by stream
         self._make_graphs: Callable[[], DecodeGraphs] | None = None
+        self._idle: list[DecodeGraphs] = []  # of the CPU, where whoever computes a step takes one set
+        self._records = graphs and self.packed.name == "paged_cpu"
         if on_gpu and graphs and self.packed.name in ("flash", "sdpa"):
             with current(model.device), explain_memory("CUDA graphs", "take fewer blocks", model.device):
                 self.use_graphs()
@@ -120,25 +123,45 @@ class ModelRunner:
         what, device = f"a step of {size} tokens over {len(plan.rows)} rows", self.model.device
         with current(device), explain_memory(what, advice, device):
             self.cache.apply(plan.copies)
-            logits = self._logits(plan) if size else None
             sampling = [index for index, row in enumerate(plan.rows) if row.samples]
-            if sampling:
-                sampled = sample(logits, [plan.rows[index] for index in sampling])
-                for index, token, margin in zip(sampling, sampled.tokens, sampled.margins, strict=True):
-                    tokens[index], margins[index] = token, margin
-            elif device.type == "cuda":
-                torch.cuda.current_stream(device).synchronize()
+            with self._recorded() as graphs:  # whose memory the logits lie in
+                logits = self._logits(plan, graphs) if size else None
+                if sampling:
+                    sampled = sample(logits, [plan.rows[index] for index in sampling])
+                    for index, token, margin in zip(sampling, sampled.tokens, sampled.margins, strict=True):
+                        tokens[index], margins[index] = token, margin
+                elif device.type == "cuda":
+                    torch.cuda.current_stream(device).synchronize()
         return StepResult(
             tokens, margins, perf_counter() - started, flops=float(self.flops(plan)), bytes=float(self.bytes(plan))
         )
 
-    def _logits(self, plan: StepPlan) -> Tensor:
+    @contextmanager
+    def _recorded(self) -> Iterator[DecodeGraphs | None]:
+        """The graphs that this thread may use inside, if any."""
+        if not self._records:
+            yield self.graphs()
+            return
+        try:
+            graphs = self._idle.pop()
+        except IndexError:
+            graphs = self._new_graphs(capture=CpuCapture(), bucket_for=exactly)
+        try:
+            yield graphs
+        finally:
+            self._idle.append(graphs)
+
+    def _logits(self, plan: StepPlan, graphs: DecodeGraphs | None) -> Tensor:
         inputs = build_inputs(plan, self.cache.block_size, self.cache.num_blocks)
         self._check_tokens(inputs.token_ids)
         if plan.attention == "padded":
             return self._compute(inputs, self.padded)
-        graphs = self.graphs()
-        logits = graphs.run(inputs) if graphs else None
+        logits = None
+        if graphs:
+            try:
+                logits = graphs.run(inputs)
+            except NotRecorded:
+                self._records = False
         return self._compute(inputs, self.packed) if logits is None else logits
 
     def _compute(self, inputs: StepInputs, attention: Attention) -> Tensor:

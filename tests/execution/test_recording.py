@@ -1,0 +1,209 @@
+"""Recorded decode steps: the same bits as computed ones, really replayed, and nothing in them is left to torch."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from lab.errors import BadRequest, BlockError, ModelError
+from lab.execution.elementwise import gated, norm, rotation, take
+from lab.execution.linear import Linear
+from lab.execution.model import load_model
+from lab.execution.paged_attention import PagedAttention
+from lab.execution.recording import LARGEST, CpuCapture, NotRecorded, Workspace, dense, empty, recording
+from lab.execution.runner import ModelRunner
+from lab.plan import Row, StepPlan
+from lab.request import Request
+
+
+def replays(runner: ModelRunner) -> int:
+    return sum(graph.replays for graphs in runner._idle for graph in graphs.captured.values())
+
+
+def recordings(runner: ModelRunner) -> set[tuple[int, int]]:
+    return {tuple(shape) for graphs in runner._idle for shape in graphs.captured}
+
+
+@pytest.mark.parametrize("name", ["tiny", "real"])
+def test_a_replayed_step_gives_the_bits_of_a_computed_one(name, drive, random_prompt, request):
+    """Requests join and leave, contexts cross blocks, and a recording made for one batch serves another."""
+    model = request.getfixturevalue(name)
+    drivers = [drive(model), drive(model)]
+    drivers[1].runner = ModelRunner(model, 64, graphs=False)
+    lengths, stops = (3, 40, 15, 70, 31, 16), (20, 5, 12, 9, 25, 14)
+    margins = []
+    for driver in drivers:
+        requests = [driver.request(i, random_prompt(length, i)) for i, length in enumerate(lengths)]
+        waiting, live = list(requests), []
+        while waiting or live:
+            if waiting:
+                live.append(waiting.pop(0))
+            driver.step([driver.row(one, one.remaining) for one in live])
+            for one in [one for one in live if one.num_output == stops[one.id]]:
+                live.remove(one)
+                driver.free += one.block_table
+        margins.append([(one.output, one.margins) for one in requests])
+    assert margins[0] == margins[1]
+    assert replays(drivers[0].runner) > 15 and drivers[1].runner._idle == []
+    assert {width for _, width in recordings(drivers[0].runner)} <= {1, 2, 4, 8}
+
+
+def test_what_is_recorded(tiny, drive, random_prompt):
+    """Steps of nothing but decodes that sample, up to a size; each shape once."""
+    driver = drive(tiny, num_blocks=2 * LARGEST)
+    requests = [driver.request(i, random_prompt(5, i)) for i in range(LARGEST + 1)]
+    driver.step([driver.row(one, 5) for one in requests])
+    assert replays(driver.runner) == 0  # prompts
+    driver.step([driver.row(one, 1) for one in requests])
+    assert replays(driver.runner) == 0  # too many
+    for _ in range(3):
+        driver.step([driver.row(one, 1) for one in requests[:LARGEST]])
+    late = driver.request(99, random_prompt(9, 99))
+    driver.step([driver.row(requests[0], 1), driver.row(late, 4)])
+    driver.step([driver.row(late, 1)])  # of a prompt that goes on: nobody samples
+    assert recordings(driver.runner) == {(LARGEST, 1)} and replays(driver.runner) == 3
+
+
+def test_a_replay_does_not_enter_the_layers(tiny, drive, random_prompt, monkeypatch):
+    wanted = drive(tiny).generate([random_prompt(5)], 3)[0]
+    driver = drive(tiny)
+    one = driver.request(0, random_prompt(5))
+    driver.step([driver.row(one, 5)])
+    driver.step([driver.row(one, 1)])
+    monkeypatch.setattr(Linear, "__call__", None)
+    driver.step([driver.row(one, 1)])
+    assert one.output == wanted
+
+
+def test_the_longest_context_is_begun_first_in_a_replay_too(tiny, drive, random_prompt, monkeypatch):
+    works = []
+    prepare = PagedAttention.prepare
+
+    def noted(self, *arguments):
+        works.append(prepare(self, *arguments))
+        return works[-1]
+
+    monkeypatch.setattr(PagedAttention, "prepare", noted)
+    driver = drive(tiny)
+    short, long, middle = (driver.request(i, random_prompt(n, i)) for i, n in enumerate((5, 60, 30)))
+    driver.step([driver.row(one, one.remaining) for one in (short, long, middle)])
+    driver.step([driver.row(one, 1) for one in (short, long, middle)])
+    assert len(works) == 2
+    tokens = works[1].units[:, 1].tolist()
+    assert tokens == sorted(tokens, key=[1, 2, 0].index)
+    driver.step([driver.row(one, 1) for one in (long, short, middle)])
+    tokens = works[1].units[:, 1].tolist()
+    assert len(works) == 2 and tokens == sorted(tokens, key=[0, 2, 1].index)
+
+
+def test_threads_that_compute_at_the_same_time_have_recordings_of_their_own(tiny, drive, random_prompt):
+    prompts = [random_prompt(20, 0), random_prompt(33, 1)]
+    wanted = [drive(tiny).generate([prompt], 40)[0] for prompt in prompts]
+    driver, barrier, failed = drive(tiny), threading.Barrier(2), []
+
+    def lane(index: int) -> None:
+        try:
+            one = driver.request(index, prompts[index])
+            one.block_table = list(range(8 * index, 8 * index + 8))
+            with driver.runner.lane(index, 2):
+                while one.num_output < 40:
+                    barrier.wait(20)
+                    driver.step([driver.row(one, one.remaining)])
+            assert one.output == wanted[index]
+        except BaseException as error:
+            failed.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=lane, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+    assert len(driver.runner._idle) == 2
+    memory = [{graph.flat.data_ptr() for graph in graphs.captured.values()} for graphs in driver.runner._idle]
+    assert memory[0] and memory[1] and not memory[0] & memory[1]
+
+
+def test_a_step_that_fails_leaves_the_recordings_usable(tiny, drive, random_prompt):
+    prompt = random_prompt(5)
+    wanted = drive(tiny).generate([prompt], 6)[0]
+    driver = drive(tiny)
+    one = driver.request(0, prompt)
+    driver.step([driver.row(one, 5)])
+    for count in range(1, 6):
+        with pytest.raises(BadRequest, match="token id 512"):
+            driver.runner.run(StepPlan([Row(Request(7, [512], block_table=[60]), 0, 1, True)]))
+        with pytest.raises(BlockError, match="needs 2 blocks"):
+            driver.runner.run(StepPlan([Row(Request(8, [1] * 20, block_table=[60]), 19, 1, True)]))
+        driver.step([driver.row(one, 1)])
+        assert one.num_output == count + 1
+    assert one.output == wanted and len(driver.runner._idle) == 1
+
+
+def test_models_whose_steps_are_not_all_jobs_are_computed_as_before(drive, llama_folder, random_prompt):
+    model = load_model(llama_folder("gqa"))  # 48 numbers to a token fill no panel
+    driver = drive(model)
+    tokens = driver.generate([random_prompt(9)], 5)
+    assert not driver.runner._records and replays(driver.runner) == 0
+    reference = drive(model, "reference")
+    assert tokens == reference.generate([random_prompt(9)], 5)
+
+
+def test_what_torch_would_compute_is_refused_while_recording():
+    x = torch.ones(4, 64)
+    work = [
+        lambda: dense(x.T),
+        lambda: Linear(torch.ones(64, 64), torch.ones(64))(x),
+        lambda: Linear(torch.ones(64, 64), way="plain")(x),
+        lambda: Linear(torch.ones(40, 64))(x, torch.ones(4, 40)),
+        lambda: norm(x.double(), x[0].double(), 1e-5),
+        lambda: empty(LARGEST + 1, 3),
+    ]
+    for one in work:
+        with pytest.raises(NotRecorded), recording(Workspace()):
+            one()
+        one() if one is not work[-1] else None  # outside nobody minds
+
+
+def test_memory_is_used_again_within_a_recording_and_by_the_next_one():
+    workspace = Workspace()
+    with recording(workspace):
+        first, other = empty(3, 8), empty(3, 8)
+        kept = first.view(3, 2, 4)[:, 1:]
+        places = first.data_ptr(), other.data_ptr()
+        del first
+        assert empty(3, 8).data_ptr() not in places  # a view of the first is still there
+        del kept
+        assert empty(2, 4, 2).data_ptr() == places[0]
+    with recording(workspace):
+        again = {empty(64, 8).data_ptr(), *(tensor.data_ptr() for tensor in [empty(1, 8)])}
+        assert again <= {piece.ctypes.data for piece in workspace._all[8]}
+    assert sum(map(len, workspace._all.values())) == 3
+
+
+def test_a_replay_computes_what_lies_in_the_memory_now():
+    torch.manual_seed(0)
+    weight, gain, x = Linear(torch.randn(96, 64)), torch.rand(64), torch.randn(3, 64)
+    replay, result = CpuCapture()(lambda: gated(weight(norm(x, gain, 1e-5))))
+    before = result.clone()
+    x.copy_(torch.randn(3, 64))
+    replay()
+    assert torch.equal(result, gated(weight(norm(x, gain, 1e-5)))) and not torch.equal(result, before)
+
+
+def test_take_and_rotation_are_those_of_torch():
+    torch.manual_seed(1)
+    table, ids = torch.randn(50, 24), torch.randint(0, 50, (70,))
+    assert torch.equal(take(table, ids), table[ids]) and take(table, ids[:0]).shape == (0, 24)
+    for wrong in (-1, 50):
+        with pytest.raises(ModelError, match=f"{wrong} in a table of 50|from {wrong} to"):
+            take(table, torch.tensor([3, wrong]))
+    positions, frequencies = torch.tensor([0, 1, 17, 8191]), torch.rand(32)
+    angles = positions.float()[:, None, None] * frequencies
+    cos, sin = rotation(positions, frequencies)
+    assert cos.shape == (4, 1, 32)
+    assert torch.allclose(cos, angles.double().cos().float(), atol=1e-6)
+    assert torch.allclose(sin, angles.double().sin().float(), atol=1e-6)
