@@ -42,7 +42,7 @@ _SCALARS = ("index", "waiting", "running", "free", "used", "cached", "recomputed
 _scalars_of = attrgetter(*_SCALARS)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class RunTrace:
     """All steps of a run. `meta` names clock, axes, model and sizes; `requests` maps id to RequestInfo."""
 
@@ -58,6 +58,10 @@ class RunTrace:
     _events: dict[int, list[Event]] = field(default_factory=dict)  # by entry
     _stretches: dict[int, Stretch] = field(default_factory=dict)  # by entry
     _step_ends: array = field(default_factory=lambda: array("q"))  # steps up to and with each entry
+
+    def __repr__(self) -> str:
+        model = self.meta.get("model", "?")
+        return f"<RunTrace of {model}: {len(self)} steps, {len(self.requests)} requests>"
 
     def append(self, step: StepTrace) -> None:
         """Store a step, or a stretch of them, in columns."""

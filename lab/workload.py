@@ -56,7 +56,7 @@ class RequestSpec:
         return self.prompt
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Workload:
     """Specs plus how fast they come: `rate` in requests/s, or `load` as a multiple of measured capacity."""
 
@@ -64,6 +64,10 @@ class Workload:
     specs: tuple[RequestSpec, ...]
     rate: float | None = None
     load: float | None = None
+
+    def __repr__(self) -> str:
+        pace = f", {self.rate:g} requests/s" if self.rate else f", {self.load:g} x capacity" if self.load else ""
+        return f"<Workload {self.name}: {len(self.specs)} requests{pace}>"
 
     def __post_init__(self) -> None:
         for field, value in (("rate", self.rate), ("load", self.load)):

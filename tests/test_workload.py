@@ -160,3 +160,17 @@ def test_shipped_prompts_can_be_read() -> None:
         pytest.skip(f"{path} is not there")
     pool = chat_prompts()
     assert len(pool) >= 16 and all(text and clear >= 1 for text, clear in pool)
+
+
+def test_an_object_at_the_end_of_a_cell_prints_a_line_not_its_contents() -> None:
+    """A model's weights, a workload's texts and a trace's steps would fill pages."""
+    model, work = lab.load_model("tiny"), chat_workload(3, rate=40.0, seed=0)
+    trace = lab.run(work, model).trace
+    simulated = lab.simulated("llama-3-8b", on="h100-sxm", tp=2)
+    for shown, begins in (
+        (model, "<Model tiny: 0.2 M parameters in 2 layers, float32 on cpu>"),
+        (work, "<Workload chat-3-seed0: 3 requests, 40 requests/s>"),
+        (trace, f"<RunTrace of tiny: {len(trace)} steps, 3 requests>"),
+        (simulated, "<SimulatedModel llama-3-8b on h100-sxm: "),
+    ):
+        assert repr(shown).startswith(begins) and len(repr(shown)) < 100

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "smollm2-135m-instruct"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Model:
     """Weights that can be run, and the tokenizer that belongs to them."""
 
@@ -48,10 +48,15 @@ class Model:
     eos_token_ids: tuple[int, ...]
     dtype: torch.dtype = torch.float32  # of activations, keys and values; of the weights too, unless `storage` differs
     storage: str = "fp32"
-    frequencies: Tensor = field(init=False, repr=False)  # [head size / 2]
+    frequencies: Tensor = field(init=False)  # [head size / 2]
 
     def __post_init__(self) -> None:
         self.frequencies = frequencies(self.config).to(self.device)
+
+    def __repr__(self) -> str:
+        kind = str(self.dtype).removeprefix("torch.") + (", stored as fp16" if self.storage == "fp16" else "")
+        sizes = f"{self.num_parameters / 1e6:.1f} M parameters in {self.config.num_layers} layers"
+        return f"<Model {self.name}: {sizes}, {kind} on {self.device}>"
 
     @property
     def device(self) -> torch.device:

@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 STORED = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Layer:
     """One transformer layer. `qkv` and `gate_up` are several projections of the same input, multiplied at once."""
 
@@ -35,8 +35,10 @@ class Layer:
     head_norm: Tensor | None = None  # [query and key heads, head size], where heads are normalised (Qwen3)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Weights:
+    """All of a model's numbers, in the layout in which they are computed with."""
+
     embedding: Tensor  # [vocab, hidden]
     layers: list[Layer]
     final_norm: Tensor  # [hidden]

@@ -23,7 +23,7 @@ from lab.simulation.work import work_of
 RESERVE = 0.10
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class SimulatedModel:
     """Has what `lab.run` asks of a model. Nothing is computed: requests run to `max_tokens`, output ids are absent.
 
@@ -39,6 +39,10 @@ class SimulatedModel:
     microbatches: int | None = None
     eos_token_ids: frozenset[int] = field(init=False, default=frozenset())
     costs: Costs = field(init=False, repr=False)
+
+    def __repr__(self) -> str:
+        split = f", tp={self.tp}, pp={self.pp}" if self.tp * self.pp > 1 else ""
+        return f"<SimulatedModel {self.shape.name} on {self.device.name}: {self.dtype}{split}>"
 
     def __post_init__(self) -> None:
         self.dtype = self.dtype or self.device.dtypes[0]
