@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from lab.execution.native import add, call, call_plain, compiled, load, store, swap_if, yield_address
-from lab.execution.recording import current
+from lab.execution.recording import current, not_recorded
 
 BITS = 20  # of "units" and of "next unit"
 LIMIT = 1 << BITS
@@ -133,10 +133,21 @@ class Cores:
         The units may run in any order and at the same time. A second thread that comes while a job is running
         computes its own job alone, as does everybody inside `one_core()`.
         """
-        words = array("q", arguments)
-        address, _ = words.buffer_info()
+        not_recorded("a job whose rows are not told")
+        self._run(function, array("q", arguments), units)
+
+    def run_rows(self, function: int, rows: int, arguments: Iterable[int], each: int = 1, times: int = 1) -> None:
+        """As `run`, with the number of rows as the first argument, and `times` units for every `each` rows begun.
+
+        These jobs can be recorded and replayed for another number of rows.
+        """
+        words = array("q", (rows, *arguments))
         if (noted := current()) is not None:
-            noted.add(function, words, units)
+            noted.add(function, words, each, times)
+        self._run(function, words, -(-rows // each) * times)
+
+    def _run(self, function: int, words: array, units: int) -> None:
+        address, _ = words.buffer_info()
         if not 1 < units < LIMIT or not self._claim():
             return _alone(function, address, units)
         try:
@@ -145,7 +156,7 @@ class Cores:
             self._busy.release()
 
     def replay(self, jobs: np.ndarray) -> None:
-        """Run recorded jobs [n, 3] one after the other, each as by `run` (see recording.py)."""
+        """Run jobs (function, address of the arguments, units) [n, 3] one after the other, each as by `run`."""
         address, count = int(jobs.ctypes.data), len(jobs)
         if not self._claim():
             return _each_alone(address, count)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from lab.execution.model import Model
-from lab.execution.recording import CpuCapture, NotRecorded
+from lab.execution.recording import NotRecorded, Workspace, recording
 from lab.execution.runner import ModelRunner
 from lab.plan import Row, StepPlan
 from lab.request import Request
@@ -93,9 +93,12 @@ def _products(model: Model, rows: int) -> Callable[[], object]:
         return result
 
     try:
-        return CpuCapture()(work)[0]
+        with recording(Workspace()) as jobs:
+            work()
     except NotRecorded:
         return work
+    jobs.close()
+    return lambda held=work: jobs.replay(rows)
 
 
 class _Crowd:

@@ -49,7 +49,7 @@ def take(table: Tensor, ids: Tensor) -> Tensor:
         raise ModelError(f"ids from {int(ids.min())} to {int(ids.max())} in a table of {len(table)}")
     table, ids = dense(table), dense(ids)
     y = empty(len(ids), table.shape[1])
-    _run("take_unit", len(ids), (table.data_ptr(), ids.data_ptr(), y.data_ptr(), *y.shape))
+    _run("take_unit", len(ids), (table.data_ptr(), ids.data_ptr(), y.data_ptr(), y.shape[1]))
     return y
 
 
@@ -60,7 +60,7 @@ def rotation(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
     positions, frequencies = dense(positions), dense(frequencies)
     cos, sin = (empty(len(positions), 1, len(frequencies)) for _ in range(2))
     tensors = (positions, frequencies, cos, sin)
-    _run("rotation_unit", len(positions), (*(t.data_ptr() for t in tensors), len(positions), len(frequencies)))
+    _run("rotation_unit", len(positions), (*(t.data_ptr() for t in tensors), len(frequencies)))
     return cos, sin
 
 
@@ -69,7 +69,7 @@ def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if not _compiled(x):
         return F.rms_norm(x, weight.shape, weight, eps)
     x, y = dense(x), empty(*x.shape)
-    _run("norm_unit", x.shape[0], (x.data_ptr(), weight.data_ptr(), y.data_ptr(), *x.shape, _bits(eps)))
+    _run("norm_unit", x.shape[0], (x.data_ptr(), weight.data_ptr(), y.data_ptr(), x.shape[1], _bits(eps)))
     return y
 
 
@@ -93,7 +93,7 @@ def place(heads: Tensor, angles: tuple[Tensor, Tensor], cache: PagedKV, layer: i
     cos, sin = (dense(angle) for angle in angles)
     blocks, slots = dense(inputs.blocks), dense(inputs.slots)
     pointers = (heads, cos, sin, blocks, slots, queries, keys, values)
-    sizes = (tokens, num_heads, kv_heads, dim, keys.shape[0], keys.shape[2])
+    sizes = (num_heads, kv_heads, dim, keys.shape[0], keys.shape[2])
     _run("place_unit", tokens, (*(tensor.data_ptr() for tensor in pointers), *sizes))
     return queries
 
@@ -106,7 +106,7 @@ def gated(gate_up: Tensor) -> Tensor:
     gate_up = dense(gate_up)
     rows, wide = gate_up.shape
     y = empty(rows, wide // 2)
-    _run("gated_unit", rows, (gate_up.data_ptr(), y.data_ptr(), rows, wide // 2))
+    _run("gated_unit", rows, (gate_up.data_ptr(), y.data_ptr(), wide // 2))
     return y
 
 
@@ -123,7 +123,7 @@ def best_two(scores: Tensor) -> tuple[Tensor, Tensor]:
     ids = torch.empty(len(scores), dtype=torch.int64)
     values = torch.empty(len(scores), 2, dtype=torch.float32)
     pointers = (scores.data_ptr(), ids.data_ptr(), values.data_ptr())
-    _run("best_unit", len(scores), (*pointers, *scores.shape), rows_per_unit=1)
+    _run("best_unit", len(scores), (*pointers, scores.shape[1]), rows_per_unit=1)
     return ids, values
 
 
@@ -135,5 +135,4 @@ def _bits(number: float) -> int:
 
 def _run(name: str, rows: int, arguments: tuple[int, ...], rows_per_unit: int | None = None) -> None:
     kernel = kernels()
-    units = -(-rows // (rows_per_unit or kernel.ROWS))
-    kernel.all_cores().run(getattr(kernel, name).address, arguments, units)
+    kernel.all_cores().run_rows(getattr(kernel, name).address, rows, arguments, rows_per_unit or kernel.ROWS)

@@ -1,7 +1,7 @@
 """Norm, RoPE with the write to the cache, the gated activation and the choice of the best token. Needs numba.
 
-A unit of work is ROWS tokens, so that a decode step is one unit and stays on the core that asks for it. Arguments are
-int64: addresses, then sizes (see elementwise.py, which lays them out).
+A unit of work is ROWS tokens, which must be many enough to be worth a unit. Arguments are int64: the number of rows,
+addresses, then sizes (see elementwise.py, which lays them out).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ PIECE = 2048  # scores that are searched at a time
 
 @callback()
 def take_unit(arguments, unit):
-    """Addresses table [any, wide], ids [rows], y [rows, wide]; rows, wide."""
-    table, ids, target, rows, wide = words(arguments, 5)
+    """Rows; addresses table [any, wide], ids [rows], y [rows, wide]; wide."""
+    rows, table, ids, target, wide = words(arguments, 5)
     which, y = carray(as_words(ids), (rows,)), carray(as_floats(target), (rows, wide))
     for row in range(unit * ROWS, min(rows, unit * ROWS + ROWS)):
         source = carray(as_floats(table + 4 * wide * which[row]), (wide,))
@@ -30,8 +30,8 @@ def take_unit(arguments, unit):
 
 @callback()
 def rotation_unit(arguments, unit):
-    """Addresses positions [tokens], frequencies [pairs], cosines and sines [tokens, pairs]; tokens, pairs."""
-    positions, frequencies, cos, sin, tokens, pairs = words(arguments, 6)
+    """Tokens; addresses positions [tokens], frequencies [pairs], cosines and sines [tokens, pairs]; pairs."""
+    tokens, positions, frequencies, cos, sin, pairs = words(arguments, 6)
     position, frequency = carray(as_words(positions), (tokens,)), carray(as_floats(frequencies), (pairs,))
     cosines, sines = carray(as_floats(cos), (tokens, pairs)), carray(as_floats(sin), (tokens, pairs))
     for token in range(unit * ROWS, min(tokens, unit * ROWS + ROWS)):
@@ -54,8 +54,8 @@ def _norm_row(x, weight, eps, y):
 
 @callback()
 def norm_unit(arguments, unit):
-    """Addresses x [rows, dim], weight [dim], y [rows, dim]; rows, dim, the bits of eps."""
-    x, weight, y, rows, dim, bits = words(arguments, 6)
+    """Rows; addresses x [rows, dim], weight [dim], y [rows, dim]; dim, the bits of eps."""
+    rows, x, weight, y, dim, bits = words(arguments, 6)
     eps = np.int32(bits).view(np.float32)
     weights = carray(as_floats(weight), (dim,))
     sources, targets = carray(as_floats(x), (rows, dim)), carray(as_floats(y), (rows, dim))
@@ -75,9 +75,9 @@ def _turn(head, cos, sin, target):
 
 @callback()
 def place_unit(arguments, unit):
-    """Addresses heads, cos, sin, blocks, slots, queries, keys, values; tokens, heads, key heads, dim, pool sizes."""
-    heads, cos, sin, blocks, slots, queries, keys, values = words(arguments, 8)
-    tokens, num_heads, kv_heads, dim, num_blocks, size = words(arguments + 64, 6)
+    """Tokens; addresses heads, cos, sin, blocks, slots, queries, keys, values; heads, key heads, dim, pool sizes."""
+    tokens, heads, cos, sin, blocks, slots, queries, keys, values = words(arguments, 9)
+    num_heads, kv_heads, dim, num_blocks, size = words(arguments + 72, 5)
     source = carray(as_floats(heads), (tokens, num_heads + 2 * kv_heads, dim))
     cosines, sines = carray(as_floats(cos), (tokens, dim // 2)), carray(as_floats(sin), (tokens, dim // 2))
     block, slot = carray(as_words(blocks), (tokens,)), carray(as_words(slots), (tokens,))
@@ -104,8 +104,8 @@ def _gate_row(gate, up, y):
 
 @callback()
 def gated_unit(arguments, unit):
-    """Addresses gate and up [rows, 2 wide], y [rows, wide]; rows, wide."""
-    source, target, rows, wide = words(arguments, 4)
+    """Rows; addresses gate and up [rows, 2 wide], y [rows, wide]; wide."""
+    rows, source, target, wide = words(arguments, 4)
     both, y = carray(as_floats(source), (rows, 2 * wide)), carray(as_floats(target), (rows, wide))
     for row in range(unit * ROWS, min(rows, unit * ROWS + ROWS)):
         _gate_row(both[row, :wide], both[row, wide:], y[row])
@@ -134,8 +134,8 @@ def _first(scores, wanted):
 
 @callback()
 def best_unit(arguments, unit):
-    """One row. Addresses scores [rows, wide], ids [rows], best and second best [rows, 2]; rows, wide."""
-    source, ids, values, rows, wide = words(arguments, 5)
+    """One row. Rows; addresses scores [rows, wide], ids [rows], best and second best [rows, 2]; wide."""
+    rows, source, ids, values, wide = words(arguments, 5)
     scores = carray(as_floats(source), (rows, wide))[unit]
     best = _largest(scores)
     at = _first(scores, best)

@@ -46,8 +46,9 @@ class Panels:
         rows, wide = x.shape[0], PANEL * self.panels
         in_place = onto is not None and self.out == wide and onto.is_contiguous() and onto.data_ptr() != x.data_ptr()
         y = onto if in_place else empty(rows, wide)
-        addresses = x.data_ptr(), rows, self.depth, self._address, self.panels, y.data_ptr()
-        cores.run(_UNIT, (*addresses, in_place, self.half, cores.count), gemm_kernel.units_of(rows, self.panels))
+        addresses = x.data_ptr(), self.depth, self._address, self.panels, y.data_ptr()
+        arguments = (*addresses, in_place, self.half, cores.count)
+        cores.run_rows(_UNIT, rows, arguments, gemm_kernel.ROWS, self.panels)
         if onto is not None and not in_place:
             not_recorded("a product added to what is not in one piece")
             return onto.add_(y[:, : self.out])

@@ -205,10 +205,10 @@ def times_halves(rows, x, x_stride, left, right, w_stride, depth, y, y_stride, a
 def multiply_unit(arguments, unit):
     """One unit: up to ROWS rows times one panel.
 
-    Arguments: address of x [rows, depth]; rows; depth; address and number of panels; address of y [rows, 32 * panels];
+    Arguments: rows; address of x [rows, depth]; depth; address and number of panels; address of y [rows, 32 * panels];
     whether to add to y; whether the panels are float16; cores at work.
     """
-    x, rows, depth, w, panels, y, more, half, cores = words(arguments, 9)
+    rows, x, depth, w, panels, y, more, half, cores = words(arguments, 9)
     first, panel = unit // panels * ROWS, unit % panels
     rows = min(ROWS, rows - first)
     x_stride, w_stride, y_stride = 4 * depth, PANEL * (2 if half else 4), 4 * PANEL * panels
@@ -224,8 +224,3 @@ def multiply_unit(arguments, unit):
         start, inputs = w + k * w_stride, min(DEPTH, depth - k)
         times_panel(rows, half, x + 4 * k, x_stride, start, w_stride, inputs, y, y_stride, more, ahead)
         more = 1
-
-
-def units_of(rows: int, panels: int) -> int:
-    """Units that cover `rows` rows."""
-    return -(-rows // ROWS) * panels

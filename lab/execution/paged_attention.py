@@ -10,7 +10,7 @@ from torch import Tensor
 from lab.execution.cores import all_cores
 from lab.execution.inputs import StepInputs
 from lab.execution.paged_kernel import TILE, attend_unit
-from lab.execution.recording import current, dense, empty
+from lab.execution.recording import LARGEST, current, dense, empty
 
 _UNIT = attend_unit.address
 ROWS_PER_CORE = 4  # from which on rows are shared among the cores, not heads
@@ -23,17 +23,13 @@ class Units:
     units: np.ndarray  # [n, 5]
     tables: np.ndarray  # [rows, blocks]
     visible: np.ndarray  # [tokens]
-    number: int = field(init=False)
+    rows: int  # of which each is `times` units
+    times: int
     addresses: tuple[int, ...] = field(init=False)  # as the kernel wants them
 
     def __post_init__(self) -> None:
-        self.number = len(self.units)
         units, tables, visible = (array.ctypes.data for array in (self.units, self.tables, self.visible))
         self.addresses = units, tables, self.tables.shape[1], visible
-
-    def sort(self) -> None:
-        """Put the most expensive first again, after the memory of `visible` was overwritten; for single tokens."""
-        self.units[:] = self.units[np.argsort(-self.visible[self.units[:, 1]], kind="stable")]
 
 
 class PagedAttention:
@@ -47,30 +43,50 @@ class PagedAttention:
         A tile of many tokens takes one key/value head, whose scores stay in the cache. Single tokens of many rows take
         all heads, which lie side by side in a block: memory gives those more quickly than three places one by one.
         """
-        costed = []
         visible = np.ascontiguousarray(inputs.visible.numpy(), np.int64)
-        rows = len(inputs.row_starts) - 1
-        together = num_kv_heads if rows >= ROWS_PER_CORE * all_cores().count else 1
+        tables = np.ascontiguousarray(inputs.tables.numpy(), np.int64)
+        rows, heads = len(tables), self.heads_of_unit(len(tables), num_kv_heads)
+        if len(visible) == rows:
+            units = _single_tokens(visible, heads, num_kv_heads)
+            if (recording := current()) is not None:
+                units = np.resize(units, (LARGEST * num_kv_heads // heads, 5))
+
+                def renew(step: StepInputs) -> None:
+                    made = _single_tokens(step.visible.numpy(), heads, num_kv_heads)
+                    units[: len(made)] = made
+
+                recording.before.append(renew)
+            return Units(units, tables, visible, rows, num_kv_heads // heads)
+        costed = []
         for row, (first, stop) in enumerate(zip(inputs.row_starts, inputs.row_starts[1:], strict=False)):
-            heads = together if stop - first == 1 else 1
+            of_unit = heads if stop - first == 1 else 1
             for token in range(first, stop, TILE):
                 count = min(TILE, stop - token)
-                cost = count * int(visible[token + count - 1]) * heads
-                costed += [(cost, row, token, count, head, heads) for head in range(0, num_kv_heads, heads)]
+                cost = count * int(visible[token + count - 1]) * of_unit
+                costed += [(cost, row, token, count, head, of_unit) for head in range(0, num_kv_heads, of_unit)]
         costed.sort(reverse=True)
-        units = np.array([unit[1:] for unit in costed], np.int64).reshape(-1, 5)
-        work = Units(units, np.ascontiguousarray(inputs.tables.numpy(), np.int64), visible)
-        if (recording := current()) is not None:
-            recording.before.append(work.sort)
-        return work
+        return Units(np.array([unit[1:] for unit in costed], np.int64), tables, visible, len(costed), 1)
+
+    def heads_of_unit(self, rows: int, num_kv_heads: int) -> int:
+        """Key/value heads that one unit takes of a row with a single token."""
+        return num_kv_heads if rows >= ROWS_PER_CORE * all_cores().count else 1
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, work: Units) -> Tensor:
         assert keys.mT.is_contiguous() and values.is_contiguous(), "one layer of the pool lies in one piece"
         queries = dense(queries)
         output = empty(*queries.shape)
-        tokens, heads, dim = queries.shape
-        blocks, kv_heads, slots, _ = keys.shape
+        blocks, kv_heads, slots, dim = keys.shape
         pointers = queries.data_ptr(), keys.data_ptr(), values.data_ptr(), output.data_ptr()
-        arguments = (*work.addresses, *pointers, tokens, heads, dim, blocks, kv_heads, slots)
-        all_cores().run(_UNIT, arguments, work.number)
+        arguments = (*work.addresses, *pointers, queries.shape[1], dim, blocks, kv_heads, slots)
+        all_cores().run_rows(_UNIT, work.rows, arguments, times=work.times)
         return output
+
+
+def _single_tokens(visible: np.ndarray, heads: int, num_kv_heads: int) -> np.ndarray:
+    """Units of rows with one token each, `heads` key/value heads at a time; the longest contexts come first."""
+    parts = num_kv_heads // heads
+    order = np.repeat(np.argsort(-visible, kind="stable"), parts)
+    units = np.empty((len(order), 5), np.int64)
+    units[:, 0] = units[:, 1] = order
+    units[:, 2], units[:, 3], units[:, 4] = 1, np.tile(np.arange(0, num_kv_heads, heads), len(visible)), heads
+    return units

@@ -214,20 +214,20 @@ def _room(rows, dim, seen):
 @callback()
 def attend_unit(arguments, unit):
     """Unit `unit` of (row, first token, tokens, kv head, kv heads), laid out as by `PagedAttention.attend`."""
-    units, tables, table_width, visible, queries, keys, values, output = words(arguments, 8)
-    tokens, heads, dim, blocks, kv_heads, slots = words(arguments + 64, 6)
+    _, units, tables, table_width, visible, queries, keys, values, output = words(arguments, 9)
+    heads, dim, blocks, kv_heads, slots = words(arguments + 72, 5)
     row, first, count, kv_head, of_unit = words(units + 40 * unit, 5)
-    span = slice(first, first + count)
-    seen = carray(as_words(visible), (tokens,))[span]
+    seen = carray(as_words(visible + 8 * first), (count,))
+    before = 4 * first * heads * dim
     work = np.empty(_room(count * (heads // kv_heads) * of_unit, dim, seen.max()), np.float32)
     _attend(
         work,
         carray(as_words(tables + 8 * row * table_width), (table_width,)),
         seen,
-        carray(as_floats(queries), (tokens, heads, dim))[span],
+        carray(as_floats(queries + before), (count, heads, dim)),
         carray(as_floats(keys), (blocks, kv_heads, dim, slots)),
         carray(as_floats(values), (blocks, kv_heads, slots, dim)),
         kv_head,
         of_unit,
-        carray(as_floats(output), (tokens, heads, dim))[span],
+        carray(as_floats(output + before), (count, heads, dim)),
     )

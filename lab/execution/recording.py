@@ -3,7 +3,8 @@
 Such a step is some 270 jobs for the cores (cores.py) with Python in between, which takes 10 to 50 µs each time to make
 a tensor and pass addresses on: with one request a fifth of the step, with sixteen a tenth. But the addresses are the
 same in every step, if only the memory is. So while a step is recorded its intermediate results come from a `Workspace`
-that stays, and every job is noted down; a replay hands the whole list to the cores.
+that stays, and every job is noted down; a replay hands the whole list to the cores. A batch of another size lies in the
+same memory and takes the same jobs, with another number of rows: unlike a CUDA graph, one recording serves them all.
 
 Only jobs are repeated. Whatever torch itself would have to compute calls `not_recorded`, and the step stays unrecorded.
 """
@@ -15,13 +16,19 @@ import weakref
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lab.errors import LabError
+from lab.execution.inputs import StepInputs
+
+#: The tensors of StepInputs with one number for each row of a decode step.
+VECTORS = ("token_ids", "positions", "visible", "blocks", "slots", "last")
 
 #: Rows of the largest step that is recorded: beyond, what Python takes is nothing beside the products.
 LARGEST = 64
@@ -32,7 +39,7 @@ class NotRecorded(LabError):
 
 
 class Workspace:
-    """Memory for intermediate results, the same for all recordings of one thread, since one of them runs at a time.
+    """Memory for intermediate results, the same for all recordings of a runner, since one of them runs at a time.
 
     A tensor's memory is used again, within a recording, once nobody holds it any more.
     """
@@ -54,25 +61,41 @@ class Workspace:
             pieces.append(np.empty((LARGEST, wide), np.float32))
             self._all.setdefault(wide, []).append(pieces[-1])
         piece = pieces.pop()
-        view = piece[:rows]
+        view = piece[:]
         weakref.finalize(view, pieces.append, piece)  # torch holds the view for as long as any tensor shows it
-        return torch.from_numpy(view).view(shape)
+        return torch.from_numpy(view)[:rows].view(shape)
 
 
 class Recording:
-    """The jobs of one step, in order."""
+    """The jobs of one step, in order. The rows are word 0 of every job's arguments, and may be others in a replay.
+
+    What else the arguments name must be kept alive, and in its place, by whoever replays.
+    """
 
     def __init__(self, workspace: Workspace):
         self.workspace = workspace
-        self.before: list[Callable[[], None]] = []  # called before each replay
-        self._jobs: list[tuple[int, array, int]] = []
+        self.before: list[Callable[[StepInputs], None]] = []  # called with the inputs of each step that is replayed
+        self._noted: list[tuple[int, array, int, int]] = []
 
-    def add(self, function: int, words: array, units: int) -> None:
-        self._jobs.append((function, words, units))
+    def add(self, function: int, words: array, each: int, times: int) -> None:
+        self._noted.append((function, words, each, times))
 
-    def jobs(self) -> np.ndarray:
-        """[jobs, 3]: address of the callback, address of its arguments (kept alive by this recording), units."""
-        return np.array([(function, words.buffer_info()[0], units) for function, words, units in self._jobs], np.int64)
+    def close(self) -> None:
+        """Lay everything out for replays."""
+        functions, words, each, times = zip(*self._noted, strict=True)
+        self._words = np.concatenate([np.frombuffer(some, np.int64) for some in words])
+        self._rows = np.cumsum([0, *map(len, words[:-1])])  # places of the words 0
+        self._jobs = np.empty((len(functions), 3), np.int64)  # function, address of the arguments, units
+        self._jobs[:, 0], self._jobs[:, 1] = functions, self._words.ctypes.data + 8 * self._rows
+        self._each, self._times = np.array(each), np.array(times)
+
+    def replay(self, rows: int) -> None:
+        """Run all jobs for this number of rows, at most LARGEST."""
+        from lab.execution.cores import all_cores
+
+        self._words[self._rows] = rows
+        self._jobs[:, 2] = -(-rows // self._each) * self._times
+        all_cores().replay(self._jobs)
 
 
 _local = threading.local()
@@ -114,25 +137,63 @@ def not_recorded(what: str) -> None:
         raise NotRecorded(f"{what} is not a job of the cores")
 
 
-class CpuCapture:
-    """Records steps for DecodeGraphs (see graphs.py), all of them in one workspace.
+class _Step(NamedTuple):
+    """A recorded step: its own inputs, with room for LARGEST rows, its jobs, and the logits [LARGEST, vocab]."""
 
-    What `work` refers to is kept alive by its replay, and must not be moved: the jobs read and write at its addresses.
+    inputs: StepInputs
+    jobs: Recording
+    logits: Tensor
+
+
+class RecordedSteps:
+    """Decode steps of one runner, recorded when their kind first comes up: one for each width of block tables (a power
+    of two) and each way in which `kind` cuts that number of rows into units. Of use to one thread at a time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, forward: Callable[[StepInputs], Tensor], kind: Callable[[int], int]):
+        self.forward, self.kind = forward, kind
         self.workspace = Workspace()
+        self.replays = 0
+        self._steps: dict[tuple[int, int], _Step] = {}
 
-    def __call__(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-        from lab.execution.cores import all_cores
+    def run(self, inputs: StepInputs) -> Tensor | None:
+        """Logits [rows, vocab] of a step, valid until the next one; None for one that is not recorded.
 
-        with recording(self.workspace) as made:
-            result = work()
-        jobs, held = made.jobs(), (made, work)
+        Raises NotRecorded where no step of this model can be.
+        """
+        rows, width = inputs.tables.shape
+        if rows > LARGEST or not inputs.one_token_each or len(inputs.last) != rows:
+            return None
+        wide = 1 << (width - 1).bit_length()
+        step = self._steps.get(key := (wide, self.kind(rows)))
+        if step is None:
+            return self._record(key, inputs)
+        _copy(inputs, step.inputs)
+        for hook in step.jobs.before:
+            hook(inputs)
+        step.jobs.replay(rows)
+        self.replays += 1
+        return step.logits[:rows]
 
-        def replay() -> None:
-            for refresh in held[0].before:
-                refresh()
-            all_cores().replay(jobs)
+    def _record(self, key: tuple[int, int], inputs: StepInputs) -> Tensor:
+        """Compute this step, and note down how."""
+        rows = len(inputs.tables)
+        own = replace(inputs, **{name: torch.zeros(LARGEST, dtype=torch.int64) for name in VECTORS})
+        own.tables = torch.zeros(LARGEST, key[0], dtype=torch.int64)
+        _copy(inputs, own)
+        first = replace(own, **{name: getattr(own, name)[:rows] for name in (*VECTORS, "tables")})
+        with recording(self.workspace) as jobs:
+            logits = self.forward(first)
+        jobs.close()
+        whole = logits.as_strided((LARGEST, logits.shape[1]), logits.stride())
+        self._steps[key] = _Step(own, jobs, whole)
+        return logits
 
-        return replay, result
+
+def _copy(inputs: StepInputs, to: StepInputs) -> None:
+    """Write a step's arrays over the first rows of another's, and the scratch block behind its block tables."""
+    rows, width = inputs.tables.shape
+    for name in VECTORS:
+        getattr(to, name)[:rows] = getattr(inputs, name)
+    to.tables[:rows, :width] = inputs.tables
+    to.tables[:rows, width:] = inputs.scratch

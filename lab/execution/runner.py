@@ -13,13 +13,13 @@ from lab.errors import BadRequest, ModelError
 from lab.execution import flash_attention
 from lab.execution.attention import Attention, PaddedAttention, make_attention
 from lab.execution.cuda_cache import DeviceKV
+from lab.execution.cuda_graphs import DecodeGraphs
+from lab.execution.cuda_inputs import on_device
 from lab.execution.device import current, explain_memory, stream_id
-from lab.execution.graphs import DecodeGraphs, exactly
 from lab.execution.inputs import StepInputs, build_inputs
 from lab.execution.kv_cache import PagedKV
 from lab.execution.model import Model, load_model
-from lab.execution.packed_inputs import on_device
-from lab.execution.recording import CpuCapture, NotRecorded
+from lab.execution.recording import NotRecorded, RecordedSteps
 from lab.execution.sampling import sample
 from lab.execution.streams import surroundings
 from lab.plan import Row, StepPlan, StepResult
@@ -34,7 +34,7 @@ class ModelRunner:
     `attention` names the backend of packed plans, "auto" the fastest that serves this model and block size; padded
     plans always use the padded one. Plans over disjoint blocks may be computed at the same time from different
     threads (see `lane`), and several runners may share a model. Decode steps are recorded and replayed, as CUDA graphs
-    on a GPU and as lists of jobs on the CPU, unless `graphs` is False.
+    on a GPU (cuda_graphs.py) and as lists of jobs on the CPU (recording.py), unless `graphs` is False.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ModelRunner:
         self.cache = kind(model.config, *shape, model.device, model.dtype, self.packed.name == "paged_cpu")
         self._graphs: dict[int, DecodeGraphs] = {}  # by stream
         self._make_graphs: Callable[[], DecodeGraphs] | None = None
-        self._idle: list[DecodeGraphs] = []  # of the CPU, where whoever computes a step takes one set
+        self._idle: list[RecordedSteps] = []  # of the CPU: whoever computes a step takes one
         self._records = graphs and self.packed.name == "paged_cpu"
         if on_gpu and graphs and self.packed.name in ("flash", "sdpa"):
             with current(model.device), explain_memory("CUDA graphs", "take fewer blocks", model.device):
@@ -124,8 +124,8 @@ class ModelRunner:
         with current(device), explain_memory(what, advice, device):
             self.cache.apply(plan.copies)
             sampling = [index for index, row in enumerate(plan.rows) if row.samples]
-            with self._recorded() as graphs:  # whose memory the logits lie in
-                logits = self._logits(plan, graphs) if size else None
+            with self._recorded() as recorded:  # whose memory the logits lie in
+                logits = self._logits(plan, recorded) if size else None
                 if sampling:
                     sampled = sample(logits, [plan.rows[index] for index in sampling])
                     for index, token, margin in zip(sampling, sampled.tokens, sampled.margins, strict=True):
@@ -137,29 +137,33 @@ class ModelRunner:
         )
 
     @contextmanager
-    def _recorded(self) -> Iterator[DecodeGraphs | None]:
-        """The graphs that this thread may use inside, if any."""
+    def _recorded(self) -> Iterator[DecodeGraphs | RecordedSteps | None]:
+        """The recordings that this thread may use inside, if any."""
         if not self._records:
             yield self.graphs()
             return
         try:
-            graphs = self._idle.pop()
+            steps = self._idle.pop()
         except IndexError:
-            graphs = self._new_graphs(capture=CpuCapture(), bucket_for=exactly)
+            kv_heads = self.model.config.num_kv_heads
+            steps = RecordedSteps(
+                lambda inputs: self.model.forward(inputs, self.cache, self.packed),
+                lambda rows: self.packed.heads_of_unit(rows, kv_heads),
+            )
         try:
-            yield graphs
+            yield steps
         finally:
-            self._idle.append(graphs)
+            self._idle.append(steps)
 
-    def _logits(self, plan: StepPlan, graphs: DecodeGraphs | None) -> Tensor:
+    def _logits(self, plan: StepPlan, recorded: DecodeGraphs | RecordedSteps | None = None) -> Tensor:
         inputs = build_inputs(plan, self.cache.block_size, self.cache.num_blocks)
         self._check_tokens(inputs.token_ids)
         if plan.attention == "padded":
             return self._compute(inputs, self.padded)
         logits = None
-        if graphs:
+        if recorded:
             try:
-                logits = graphs.run(inputs)
+                logits = recorded.run(inputs)
             except NotRecorded:
                 self._records = False
         return self._compute(inputs, self.packed) if logits is None else logits

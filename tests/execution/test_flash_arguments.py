@@ -11,9 +11,9 @@ from flash_reference import flash_attn_varlen_func
 from lab.errors import ModelError
 from lab.execution import flash_attention
 from lab.execution.attention import ReferenceAttention, make_attention
+from lab.execution.cuda_inputs import on_device, pack, pad_decodes, unpack
 from lab.execution.flash_attention import FlashAttention, refusal, varlen_arguments
 from lab.execution.inputs import build_inputs
-from lab.execution.packed_inputs import on_device, pack, pad_decodes, unpack
 from lab.execution.runner import ModelRunner, choose_attention
 from lab.plan import Row, StepPlan
 from lab.request import Request

@@ -13,10 +13,10 @@ import lab
 from lab.errors import ModelError
 from lab.execution import flash_attention
 from lab.execution.attention import make_attention
+from lab.execution.cuda_inputs import on_device
 from lab.execution.inputs import build_inputs
 from lab.execution.kv_cache import PagedKV
 from lab.execution.model import load_model
-from lab.execution.packed_inputs import on_device
 from lab.execution.runner import ModelRunner, choose_attention
 from lab.plan import BlockCopy, Row, StepPlan
 from lab.request import Request

@@ -143,7 +143,7 @@ def test_half_precision_halves_the_bytes_and_keeps_the_logits_near(tiny, prompt_
         assert 2 * ModelRunner(half, 3).bytes(plan) == ModelRunner(tiny, 3).bytes(plan)
         runner = ModelRunner(half, 3)
         assert runner.packed.name == "sdpa" and runner.cache.keys.dtype == half.dtype
-        logits = runner._logits(plan, None)
+        logits = runner._logits(plan)
         assert (logits.float() - wanted[-1]).abs().mean() < 0.1 * wanted[-1].std()
     with pytest.raises(ModelError, match="'paged_cpu' is for float32 on the CPU, not for torch.float16"):
         ModelRunner(half, 3, attention="paged_cpu")

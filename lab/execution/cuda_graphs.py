@@ -1,8 +1,8 @@
-"""Graphs of decode steps: hundreds of kernel launches (on the CPU: jobs) recorded once, then started by one call.
+"""CUDA graphs for decode steps: hundreds of kernel launches recorded once, then started by one call.
 
 A graph computes a fixed shape on fixed memory. So a step of decodes is padded up to the next batch size that has
 a graph (its bucket), its arrays are copied into the graph's own, and the graph is replayed. Padding rows really
-pass through every layer: a bucket is chosen to waste little, and on the CPU every batch size has its own.
+pass through every layer: a bucket is chosen to waste little.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lab.execution.cuda_inputs import pack, pad_decodes, padding_rows, unpack
 from lab.execution.inputs import StepInputs
-from lab.execution.packed_inputs import pack, pad_decodes, padding_rows, unpack
-from lab.execution.recording import LARGEST
 
 #: Batch sizes with a graph: dense where a padding row costs most.
 BUCKETS = (1, 2, 4, *range(8, 257, 8))
@@ -46,11 +45,6 @@ class Captured:
     replays: int = 0
 
 
-def exactly(rows: int) -> int | None:
-    """No padding; None beyond what the CPU records."""
-    return rows if rows <= LARGEST else None
-
-
 def bucket_for(rows: int, limit: int = BUCKETS[-1]) -> int | None:
     """The smallest batch size with a graph that holds `rows`; None beyond `limit`."""
     place = bisect_left(BUCKETS, rows)
@@ -62,7 +56,6 @@ class DecodeGraphs:
 
     `forward` computes a step whose arrays are on `device`. `width_for` maps the block tables' width to the one that
     is recorded: a backend that reads no further than a context can have a single width, one that gathers has some.
-    `bucket_for` does the same for the rows; None is a step that is not recorded.
     """
 
     def __init__(
@@ -72,9 +65,7 @@ class DecodeGraphs:
         block_size: int,
         width_for: Callable[[int], int],
         capture: Capture | None = None,
-        bucket_for: Callable[[int], int | None] = bucket_for,
     ):
-        self.bucket_for = bucket_for
         self.forward, self.device, self.block_size, self.width_for = forward, device, block_size, width_for
         self.capture = capture or CudaCapture(device)
         self.captured: dict[Shape, Captured] = {}
@@ -82,7 +73,7 @@ class DecodeGraphs:
     def shape_for(self, inputs: StepInputs) -> Shape | None:
         """The graph that serves this step; None for one that is not purely decodes, or too large."""
         rows, width = inputs.tables.shape
-        bucket = self.bucket_for(rows)
+        bucket = bucket_for(rows)
         if bucket is None or not inputs.one_token_each or len(inputs.last) != rows:
             return None
         return Shape(bucket, self.width_for(width))

@@ -11,11 +11,11 @@ from flash_reference import flash_attn_varlen_func
 
 from lab.execution import runner
 from lab.execution.cuda_cache import DeviceKV
+from lab.execution.cuda_graphs import BUCKETS, DecodeGraphs, Shape, bucket_for
+from lab.execution.cuda_inputs import pad_decodes
 from lab.execution.flash_attention import FlashAttention
-from lab.execution.graphs import BUCKETS, DecodeGraphs, Shape, bucket_for
 from lab.execution.inputs import build_inputs
 from lab.execution.kv_cache import PagedKV
-from lab.execution.packed_inputs import pad_decodes
 from lab.plan import BlockCopy, Row, StepPlan
 from lab.request import Request
 
