@@ -67,7 +67,7 @@ def product_share(
     points = []
     for batch in batches:
         crowd, whole, alone = _Crowd(model, batch, context, steps + 1), [], []
-        products = _products(model, batch)
+        products = products_of_step(model, batch, batch)
         crowd.step()
         for _ in range(steps):
             whole.append(crowd.step())
@@ -79,26 +79,29 @@ def product_share(
     return points
 
 
-def _products(model: Model, rows: int) -> Callable[[], object]:
-    """Computes one step's matrix products for `rows` tokens, all of them sampled, on made-up input."""
+def products_of_step(model: Model, tokens: int, sampled: int) -> Callable[[], object]:
+    """Computes the matrix products of a step alone, on made-up input; only `sampled` tokens go through the head."""
     layers = model.weights.layers
     products = [product for layer in layers for product in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-    products.append(model.weights.head)
-    inputs = {product.shape[1]: torch.ones(rows, product.shape[1]) for product in products}
+    inputs = {product.shape[1]: torch.ones(tokens, product.shape[1]) for product in products}
+    last = torch.ones(sampled, model.config.hidden_size)
 
     @torch.inference_mode()
-    def work() -> torch.Tensor:
+    def work() -> None:
         for product in products:
-            result = product(inputs[product.shape[1]])
-        return result
+            product(inputs[product.shape[1]])
+        if sampled:
+            model.weights.head(last)
 
+    if tokens != sampled:
+        return work
     try:
         with recording(Workspace()) as jobs:
             work()
     except NotRecorded:
         return work
     jobs.close()
-    return lambda held=work: jobs.replay(rows)
+    return lambda held=work: jobs.replay(tokens)
 
 
 class _Crowd:

@@ -6,7 +6,6 @@ padding tokens write. The host store keeps swapped-out blocks.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,8 +51,8 @@ class PagedKV:
         with explain_memory(f"{what} ({(here + there) / 2**30:.2f} GiB)", advice, device):
             pool = config.num_layers, num_blocks + 1, config.num_kv_heads
             slots, dim = block_size, config.head_dim
-            self.values = _zeros((*pool, slots, dim), device, dtype)
-            keys = _zeros((*pool, *((dim, slots) if turned else (slots, dim))), device, dtype)
+            self.values = torch.zeros(*pool, slots, dim, device=device, dtype=dtype)
+            keys = torch.zeros(*pool, *((dim, slots) if turned else (slots, dim)), device=device, dtype=dtype)
             self.keys = keys.mT if turned else keys
             self._make_host_store()
 
@@ -95,10 +94,3 @@ class PagedKV:
                 f"copy {copy.kind!r} of block {copy.source} to {copy.target}: the pool has {self.num_blocks} blocks, "
                 f"the host store {self.num_host_blocks}"
             )
-
-
-def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Zeros; on the CPU the system hands out each page when it is first touched, so that a large pool costs no time."""
-    if device.type == "cpu" and dtype == torch.float32:
-        return torch.from_numpy(np.zeros(shape, np.float32))
-    return torch.zeros(shape, device=device, dtype=dtype)
