@@ -27,15 +27,22 @@ class CurvePoint(NamedTuple):
 
 
 def decode_curve(
-    model: Model, batches: Sequence[int] = (1, 2, 4, 8, 16, 32), context: int = 64, steps: int = 12
+    model: Model,
+    batches: Sequence[int] = (1, 2, 4, 8, 16, 32),
+    context: int = 64,
+    steps: int = 12,
+    recorded: bool = True,
 ) -> list[CurvePoint]:
     """Time `steps` decode steps for each batch size, all requests `context` tokens long when they begin.
+
+    `recorded=False` has Python hand out every job of every step, instead of repeating a list of them (recording.py; on
+    a GPU cuda_graphs.py).
 
     The batch sizes take turns, so that a noisy moment of the machine hits all of them; one untimed step each goes
     first. Prompts are not computed: their keys and values are one made-up number, written to the whole pool so that
     every block is memory of its own. The tokens therefore mean nothing and are thrown away.
     """
-    crowds = [_Crowd(model, batch, context, steps + 1) for batch in batches]
+    crowds = [_Crowd(model, batch, context, steps + 1, recorded) for batch in batches]
     for crowd in crowds:
         crowd.step()
     timings: list[list[float]] = [[] for _ in crowds]
@@ -107,10 +114,10 @@ def products_of_step(model: Model, tokens: int, sampled: int) -> Callable[[], ob
 class _Crowd:
     """`size` requests with their own blocks, each with `context` tokens resident and one to compute."""
 
-    def __init__(self, model: Model, size: int, context: int, steps: int):
+    def __init__(self, model: Model, size: int, context: int, steps: int, recorded: bool = True):
         self.size = size
         blocks = -(-(context + steps) // BLOCK_SIZE)
-        self.runner: ModelRunner = model.runner(size * blocks, BLOCK_SIZE)
+        self.runner = ModelRunner(model, size * blocks, BLOCK_SIZE, graphs=recorded)
         for pool in (self.runner.cache.keys, self.runner.cache.values):
             pool.fill_(0.01)  # pages that were never written to would all be the same page of zeros
         self.requests = [Request(i, [1] * (context + 1), num_computed=context) for i in range(size)]

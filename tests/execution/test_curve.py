@@ -39,3 +39,15 @@ def test_a_step_and_its_products_are_timed_for_the_same_batch(monkeypatch):
     per_step = 4 * model.config.num_layers + 1
     assert len(shapes) == 2 * per_step  # both are recorded once and replayed from then on
     assert shapes[:per_step] == shapes[per_step:]
+
+
+def test_a_curve_without_recordings_computes_every_step():
+    from lab.execution.curve import _Crowd
+
+    model = lab.load_model("tiny")
+    for recorded in (True, False):
+        crowd = _Crowd(model, 3, 20, 4, recorded)
+        for _ in range(4):
+            crowd.step()
+        assert sum(steps.replays for steps in crowd.runner._idle) == (3 if recorded else 0)
+    assert [point.batch for point in lab.decode_curve(model, (1, 2), steps=2, recorded=False)] == [1, 2]
