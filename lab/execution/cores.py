@@ -103,7 +103,7 @@ def _share_each(control, jobs, count, give_way):
         function, arguments, units = load(at), load(at + 8), load(at + 16)
         if units == 1:
             call(function, arguments, 0)
-        else:
+        elif units > 1:
             _share(control, function, arguments, units, give_way)
 
 
@@ -136,14 +136,22 @@ class Cores:
         not_recorded("a job whose rows are not told")
         self._run(function, array("q", arguments), units)
 
-    def run_rows(self, function: int, rows: int, arguments: Iterable[int], each: int = 1, times: int = 1) -> None:
+    def run_rows(
+        self,
+        function: int,
+        rows: int,
+        arguments: Iterable[int],
+        each: int = 1,
+        times: int = 1,
+        rows_are: int | None = None,
+    ) -> None:
         """As `run`, with the number of rows as the first argument, and `times` units for every `each` rows begun.
 
-        These jobs can be recorded and replayed for another number of rows.
+        These jobs can be recorded and replayed for another number of rows; what they are says recording.py.
         """
         words = array("q", (rows, *arguments))
         if (noted := current()) is not None:
-            noted.add(function, words, each, times)
+            noted.add(function, words, each, times, rows_are)
         self._run(function, words, -(-rows // each) * times)
 
     def _run(self, function: int, words: array, units: int) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from lab.execution.model import Model
-from lab.execution.recording import NotRecorded, Workspace, recording
+from lab.execution.recording import NotRecorded, Workspace, from_here_sampled, recording
 from lab.execution.runner import ModelRunner
 from lab.plan import Row, StepPlan
 from lab.request import Request
@@ -97,18 +97,16 @@ def products_of_step(model: Model, tokens: int, sampled: int) -> Callable[[], ob
     def work() -> None:
         for product in products:
             product(inputs[product.shape[1]])
-        if sampled:
-            model.weights.head(last)
+        from_here_sampled()
+        model.weights.head(last)
 
-    if tokens != sampled:
-        return work
     try:
         with recording(Workspace()) as jobs:
             work()
     except NotRecorded:
         return work
     jobs.close()
-    return lambda held=work: jobs.replay(tokens)
+    return lambda held=work: jobs.replay(tokens, sampled)
 
 
 class _Crowd:

@@ -24,7 +24,7 @@ from lab.execution.elementwise import gated, norm, place, rotation, take
 from lab.execution.hub import fetch, is_hub_name
 from lab.execution.inputs import StepInputs
 from lab.execution.kv_cache import PagedKV
-from lab.execution.recording import not_recorded
+from lab.execution.recording import from_here_sampled, not_recorded
 from lab.execution.rope import frequencies
 from lab.execution.tokenizer import Messages, Tokenizer, load_tokenizer, read_eos_ids
 from lab.execution.weights import Weights, expected_shapes, fuse, load_checkpoint
@@ -162,6 +162,7 @@ class Model:
             mixed = attention.attend(queries, cache.keys[index], cache.values[index], work)  # [tokens, heads, dim]
             layer.out(mixed.flatten(1), onto=x)
             layer.down(gated(layer.gate_up(norm(x, layer.mlp_norm, c.rms_norm_eps))), onto=x)
+        from_here_sampled()
         return self.weights.head(norm(take(x, inputs.last), self.weights.final_norm, c.rms_norm_eps))
 
 

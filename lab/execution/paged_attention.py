@@ -10,7 +10,7 @@ from torch import Tensor
 from lab.execution.cores import all_cores
 from lab.execution.inputs import StepInputs
 from lab.execution.paged_kernel import TILE, attend_unit
-from lab.execution.recording import LARGEST, current, dense, empty
+from lab.execution.recording import LARGEST, UNITS, current, dense, empty
 
 _UNIT = attend_unit.address
 ROWS_PER_CORE = 4  # from which on rows are shared among the cores, not heads
@@ -23,8 +23,7 @@ class Units:
     units: np.ndarray  # [n, 5]
     tables: np.ndarray  # [rows, blocks]
     visible: np.ndarray  # [tokens]
-    rows: int  # of which each is `times` units
-    times: int
+    number: int  # of units, the first ones
     addresses: tuple[int, ...] = field(init=False)  # as the kernel wants them
 
     def __post_init__(self) -> None:
@@ -45,31 +44,18 @@ class PagedAttention:
         """
         visible = np.ascontiguousarray(inputs.visible.numpy(), np.int64)
         tables = np.ascontiguousarray(inputs.tables.numpy(), np.int64)
-        rows, heads = len(tables), self.heads_of_unit(len(tables), num_kv_heads)
-        if len(visible) == rows:
-            units = _single_tokens(visible, heads, num_kv_heads)
-            if (recording := current()) is not None:
-                units = np.resize(units, (LARGEST * num_kv_heads // heads, 5))
+        units = _cut(inputs, num_kv_heads)
+        number = len(units)
+        if (recording := current()) is not None:
+            units = np.resize(units, (LARGEST * num_kv_heads, 5))
 
-                def renew(step: StepInputs) -> None:
-                    made = _single_tokens(step.visible.numpy(), heads, num_kv_heads)
-                    units[: len(made)] = made
+            def renew(step: StepInputs) -> int:
+                made = _cut(step, num_kv_heads)
+                units[: len(made)] = made
+                return len(made)
 
-                recording.before.append(renew)
-            return Units(units, tables, visible, rows, num_kv_heads // heads)
-        costed = []
-        for row, (first, stop) in enumerate(zip(inputs.row_starts, inputs.row_starts[1:], strict=False)):
-            of_unit = heads if stop - first == 1 else 1
-            for token in range(first, stop, TILE):
-                count = min(TILE, stop - token)
-                cost = count * int(visible[token + count - 1]) * of_unit
-                costed += [(cost, row, token, count, head, of_unit) for head in range(0, num_kv_heads, of_unit)]
-        costed.sort(reverse=True)
-        return Units(np.array([unit[1:] for unit in costed], np.int64), tables, visible, len(costed), 1)
-
-    def heads_of_unit(self, rows: int, num_kv_heads: int) -> int:
-        """Key/value heads that one unit takes of a row with a single token."""
-        return num_kv_heads if rows >= ROWS_PER_CORE * all_cores().count else 1
+            recording.cut = renew
+        return Units(units, tables, visible, number)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, work: Units) -> Tensor:
         assert keys.mT.is_contiguous() and values.is_contiguous(), "one layer of the pool lies in one piece"
@@ -78,8 +64,25 @@ class PagedAttention:
         blocks, kv_heads, slots, dim = keys.shape
         pointers = queries.data_ptr(), keys.data_ptr(), values.data_ptr(), output.data_ptr()
         arguments = (*work.addresses, *pointers, queries.shape[1], dim, blocks, kv_heads, slots)
-        all_cores().run_rows(_UNIT, work.rows, arguments, times=work.times)
+        all_cores().run_rows(_UNIT, work.number, arguments, rows_are=UNITS)
         return output
+
+
+def _cut(inputs: StepInputs, num_kv_heads: int) -> np.ndarray:
+    """The units [n, 5] of a step, the most expensive first."""
+    rows, visible = len(inputs.tables), inputs.visible.numpy()
+    heads = num_kv_heads if rows >= ROWS_PER_CORE * all_cores().count else 1
+    if len(visible) == rows and inputs.one_token_each:
+        return _single_tokens(visible, heads, num_kv_heads)
+    costed = []
+    for row, (first, stop) in enumerate(zip(inputs.row_starts, inputs.row_starts[1:], strict=False)):
+        of_unit = heads if stop - first == 1 else 1
+        for token in range(first, stop, TILE):
+            count = min(TILE, stop - token)
+            cost = count * int(visible[token + count - 1]) * of_unit
+            costed += [(cost, row, token, count, head, of_unit) for head in range(0, num_kv_heads, of_unit)]
+    costed.sort(reverse=True)
+    return np.array([unit[1:] for unit in costed], np.int64).reshape(-1, 5)
 
 
 def _single_tokens(visible: np.ndarray, heads: int, num_kv_heads: int) -> np.ndarray:

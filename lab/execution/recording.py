@@ -1,10 +1,11 @@
-"""A decode step of the CPU recorded once, then repeated by one call: what a CUDA graph is to a GPU.
+"""A step of the CPU recorded once, then repeated by one call: what a CUDA graph is to a GPU.
 
-Such a step is some 270 jobs for the cores (cores.py) with Python in between, which takes 10 to 50 µs each time to make
+A step is some 270 jobs for the cores (cores.py) with Python in between, which takes 10 to 50 µs each time to make
 a tensor and pass addresses on: with one request a fifth of the step, with sixteen a tenth. But the addresses are the
 same in every step, if only the memory is. So while a step is recorded its intermediate results come from a `Workspace`
-that stays, and every job is noted down; a replay hands the whole list to the cores. A batch of another size lies in the
-same memory and takes the same jobs, with another number of rows: unlike a CUDA graph, one recording serves them all.
+that stays, and every job is noted down; a replay hands the whole list to the cores. Another batch lies in the same
+memory and takes the same jobs, with other numbers of tokens, sampled tokens and units of attention: unlike a CUDA
+graph, one recording serves decodes and prompts of all sizes.
 
 Only jobs are repeated. Whatever torch itself would have to compute calls `not_recorded`, and the step stays unrecorded.
 """
@@ -27,11 +28,14 @@ from torch import Tensor
 from lab.errors import LabError
 from lab.execution.inputs import StepInputs
 
-#: The tensors of StepInputs with one number for each row of a decode step.
-VECTORS = ("token_ids", "positions", "visible", "blocks", "slots", "last")
+#: The tensors of StepInputs with one number for each token.
+VECTORS = ("token_ids", "positions", "visible", "blocks", "slots")
 
-#: Rows of the largest step that is recorded: beyond, what Python takes is nothing beside the products.
-LARGEST = 64
+#: Tokens of the largest step that is recorded: beyond, what Python takes is nothing beside the products.
+LARGEST = 256
+
+#: What a job's rows are: all tokens of the step, the sampled ones, or units of attention.
+TOKENS, SAMPLED, UNITS = range(3)
 
 
 class NotRecorded(LabError):
@@ -74,25 +78,28 @@ class Recording:
 
     def __init__(self, workspace: Workspace):
         self.workspace = workspace
-        self.before: list[Callable[[StepInputs], None]] = []  # called with the inputs of each step that is replayed
-        self._noted: list[tuple[int, array, int, int]] = []
+        self.rows_are = TOKENS
+        #: Cuts attention anew for a step that is replayed; returns the number of units.
+        self.cut: Callable[[StepInputs], int] = lambda inputs: 0
+        self._noted: list[tuple[int, array, int, int, int]] = []
 
-    def add(self, function: int, words: array, each: int, times: int) -> None:
-        self._noted.append((function, words, each, times))
+    def add(self, function: int, words: array, each: int, times: int, rows_are: int | None) -> None:
+        self._noted.append((function, words, each, times, self.rows_are if rows_are is None else rows_are))
 
     def close(self) -> None:
         """Lay everything out for replays."""
-        functions, words, each, times = zip(*self._noted, strict=True)
+        functions, words, each, times, rows_are = zip(*self._noted, strict=True)
         self._words = np.concatenate([np.frombuffer(some, np.int64) for some in words])
         self._rows = np.cumsum([0, *map(len, words[:-1])])  # places of the words 0
         self._jobs = np.empty((len(functions), 3), np.int64)  # function, address of the arguments, units
         self._jobs[:, 0], self._jobs[:, 1] = functions, self._words.ctypes.data + 8 * self._rows
-        self._each, self._times = np.array(each), np.array(times)
+        self._each, self._times, self._rows_are = np.array(each), np.array(times), np.array(rows_are)
 
-    def replay(self, rows: int) -> None:
-        """Run all jobs for this number of rows, at most LARGEST."""
+    def replay(self, tokens: int, sampled: int, units: int = 0) -> None:
+        """Run all jobs for these numbers, of tokens at most LARGEST."""
         from lab.execution.cores import all_cores
 
+        rows = np.array((tokens, sampled, units))[self._rows_are]
         self._words[self._rows] = rows
         self._jobs[:, 2] = -(-rows // self._each) * self._times
         all_cores().replay(self._jobs)
@@ -117,6 +124,12 @@ def recording(workspace: Workspace) -> Iterator[Recording]:
         _local.recording = None
 
 
+def from_here_sampled() -> None:
+    """The jobs that follow are for sampled tokens only."""
+    if (made := current()) is not None:
+        made.rows_are = SAMPLED
+
+
 def empty(*shape: int) -> Tensor:
     """float32, not initialised: from the workspace while a step is recorded."""
     made = current()
@@ -138,7 +151,7 @@ def not_recorded(what: str) -> None:
 
 
 class _Step(NamedTuple):
-    """A recorded step: its own inputs, with room for LARGEST rows, its jobs, and the logits [LARGEST, vocab]."""
+    """A recorded step: its own inputs, with room for LARGEST tokens, its jobs, and the logits [LARGEST, vocab]."""
 
     inputs: StepInputs
     jobs: Recording
@@ -146,54 +159,56 @@ class _Step(NamedTuple):
 
 
 class RecordedSteps:
-    """Decode steps of one runner, recorded when their kind first comes up: one for each width of block tables (a power
-    of two) and each way in which `kind` cuts that number of rows into units. Of use to one thread at a time.
+    """Steps of one runner, recorded for each width of block tables (a power of two) when it first comes up.
+
+    Of use to one thread at a time.
     """
 
-    def __init__(self, forward: Callable[[StepInputs], Tensor], kind: Callable[[int], int]):
-        self.forward, self.kind = forward, kind
+    def __init__(self, forward: Callable[[StepInputs], Tensor]):
+        self.forward = forward
         self.workspace = Workspace()
         self.replays = 0
-        self._steps: dict[tuple[int, int], _Step] = {}
+        self._steps: dict[int, _Step] = {}
 
     def run(self, inputs: StepInputs) -> Tensor | None:
-        """Logits [rows, vocab] of a step, valid until the next one; None for one that is not recorded.
+        """Logits [sampled, vocab] of a step, valid until the next one; None for one that is not recorded.
 
         Raises NotRecorded where no step of this model can be.
         """
         rows, width = inputs.tables.shape
-        if rows > LARGEST or not inputs.one_token_each or len(inputs.last) != rows:
+        tokens, sampled = len(inputs.token_ids), len(inputs.last)
+        if max(rows, tokens) > LARGEST:
             return None
         wide = 1 << (width - 1).bit_length()
-        step = self._steps.get(key := (wide, self.kind(rows)))
+        step = self._steps.get(wide)
         if step is None:
-            return self._record(key, inputs)
+            return self._record(wide, inputs) if sampled else None  # the address of nothing would be noted
         _copy(inputs, step.inputs)
-        for hook in step.jobs.before:
-            hook(inputs)
-        step.jobs.replay(rows)
+        step.jobs.replay(tokens, sampled, step.jobs.cut(inputs))
         self.replays += 1
-        return step.logits[:rows]
+        return step.logits[:sampled]
 
-    def _record(self, key: tuple[int, int], inputs: StepInputs) -> Tensor:
+    def _record(self, wide: int, inputs: StepInputs) -> Tensor:
         """Compute this step, and note down how."""
-        rows = len(inputs.tables)
-        own = replace(inputs, **{name: torch.zeros(LARGEST, dtype=torch.int64) for name in VECTORS})
-        own.tables = torch.zeros(LARGEST, key[0], dtype=torch.int64)
+        rows, tokens, sampled = len(inputs.tables), len(inputs.token_ids), len(inputs.last)
+        own = replace(inputs, **{name: torch.zeros(LARGEST, dtype=torch.int64) for name in (*VECTORS, "last")})
+        own.tables = torch.zeros(LARGEST, wide, dtype=torch.int64)
         _copy(inputs, own)
-        first = replace(own, **{name: getattr(own, name)[:rows] for name in (*VECTORS, "tables")})
+        vectors = {name: getattr(own, name)[:tokens] for name in VECTORS}
+        first = replace(own, **vectors, last=own.last[:sampled], tables=own.tables[:rows])
         with recording(self.workspace) as jobs:
             logits = self.forward(first)
         jobs.close()
-        whole = logits.as_strided((LARGEST, logits.shape[1]), logits.stride())
-        self._steps[key] = _Step(own, jobs, whole)
+        whole = logits.as_strided((LARGEST, logits.shape[1]), (logits.shape[1], 1))
+        self._steps[wide] = _Step(own, jobs, whole)
         return logits
 
 
 def _copy(inputs: StepInputs, to: StepInputs) -> None:
-    """Write a step's arrays over the first rows of another's, and the scratch block behind its block tables."""
+    """Write a step's arrays over the first places of another's, and the scratch block behind its block tables."""
     rows, width = inputs.tables.shape
-    for name in VECTORS:
-        getattr(to, name)[:rows] = getattr(inputs, name)
+    for name in (*VECTORS, "last"):
+        source = getattr(inputs, name)
+        getattr(to, name)[: len(source)] = source
     to.tables[:rows, :width] = inputs.tables
     to.tables[:rows, width:] = inputs.scratch

@@ -33,8 +33,9 @@ class ModelRunner:
 
     `attention` names the backend of packed plans, "auto" the fastest that serves this model and block size; padded
     plans always use the padded one. Plans over disjoint blocks may be computed at the same time from different
-    threads (see `lane`), and several runners may share a model. Decode steps are recorded and replayed, as CUDA graphs
-    on a GPU (cuda_graphs.py) and as lists of jobs on the CPU (recording.py), unless `graphs` is False.
+    threads (see `lane`), and several runners may share a model. Unless `graphs` is False, steps are recorded and
+    replayed: decodes as CUDA graphs on a GPU (cuda_graphs.py), all but the largest as lists of jobs on the CPU
+    (recording.py).
     """
 
     def __init__(
@@ -145,11 +146,7 @@ class ModelRunner:
         try:
             steps = self._idle.pop()
         except IndexError:
-            kv_heads = self.model.config.num_kv_heads
-            steps = RecordedSteps(
-                lambda inputs: self.model.forward(inputs, self.cache, self.packed),
-                lambda rows: self.packed.heads_of_unit(rows, kv_heads),
-            )
+            steps = RecordedSteps(lambda inputs: self.model.forward(inputs, self.cache, self.packed))
         try:
             yield steps
         finally:

@@ -22,9 +22,9 @@ def replays(runner: ModelRunner) -> int:
     return sum(steps.replays for steps in runner._idle)
 
 
-def recordings(runner: ModelRunner) -> set[tuple[int, int]]:
-    """(width of the block tables, key/value heads of a unit of attention) of every recording."""
-    return {key for steps in runner._idle for key in steps._steps}
+def recordings(runner: ModelRunner) -> set[int]:
+    """Width of the block tables of every recording."""
+    return {width for steps in runner._idle for width in steps._steps}
 
 
 @pytest.mark.parametrize("name", ["tiny", "real"])
@@ -47,26 +47,42 @@ def test_a_replayed_step_gives_the_bits_of_a_computed_one(name, drive, random_pr
                 driver.free += one.block_table
         margins.append([(one.output, one.margins) for one in requests])
     assert margins[0] == margins[1]
-    made = recordings(drivers[0].runner)
-    assert {width for width, _ in made} <= {1, 2, 4, 8}
-    assert {heads for _, heads in made} == {1, model.config.num_kv_heads}
-    assert replays(drivers[0].runner) > 10 and drivers[1].runner._idle == []
+    assert recordings(drivers[0].runner) == {1, 2, 4, 8}
+    assert replays(drivers[0].runner) > 20 and drivers[1].runner._idle == []
 
 
 def test_what_is_recorded(tiny, drive, random_prompt):
-    """Steps of nothing but decodes that sample, up to a size; each kind once, whatever its number of rows."""
-    driver = drive(tiny, num_blocks=2 * LARGEST)
-    requests = [driver.request(i, random_prompt(5, i)) for i in range(LARGEST + 1)]
-    driver.step([driver.row(one, 5) for one in requests])
-    assert replays(driver.runner) == 0  # prompts
-    driver.step([driver.row(one, 1) for one in requests])
-    assert replays(driver.runner) == 0  # too many
-    for rows in (20, LARGEST, 9):
-        driver.step([driver.row(one, 1) for one in requests[:rows]])
+    """Every packed step up to a size, whatever it is made of: prompts, chunks, decodes, sampled or not."""
+    driver = drive(tiny, num_blocks=80)
+    many = [driver.request(i, random_prompt(5, i)) for i in range(52)]
+    driver.step([driver.row(one, 5) for one in many])
+    assert LARGEST < 5 * 52 and replays(driver.runner) == 0 and recordings(driver.runner) == set()
+    nobody = driver.request(98, random_prompt(9, 98))
+    driver.step([driver.row(nobody, 4)])
+    assert recordings(driver.runner) == set()  # a chunk that samples nothing is replayed, but not recorded
+    driver.step([driver.row(one, 1) for one in many[:20]])
+    assert recordings(driver.runner) == {1} and replays(driver.runner) == 0
+    for rows in (1, 52, 9):
+        driver.step([driver.row(one, 1) for one in many[:rows]])
     late = driver.request(99, random_prompt(9, 99))
-    driver.step([driver.row(requests[0], 1), driver.row(late, 4)])
+    driver.step([driver.row(many[0], 1), driver.row(late, 4)])
     driver.step([driver.row(late, 1)])  # of a prompt that goes on: nobody samples
-    assert recordings(driver.runner) == {(1, tiny.config.num_kv_heads)} and replays(driver.runner) == 2
+    driver.step([driver.row(late, 4), driver.row(many[3], 1)])
+    assert recordings(driver.runner) == {1} and replays(driver.runner) == 6
+    wanted = drive(tiny).generate([random_prompt(9, 99), random_prompt(5, 0)], 8)
+    assert late.output == wanted[0][:1] and many[0].output == wanted[1][: many[0].num_output]
+
+
+def test_the_largest_step_and_the_next_larger_one(tiny, drive, random_prompt):
+    """Chunks of LARGEST tokens are replayed, one token more is not; both give the same."""
+    prompt = random_prompt(3 * LARGEST + 9)
+    wanted, chunks = drive(tiny, "reference").generate([prompt], 2), (LARGEST, LARGEST + 1, LARGEST - 1)
+    for chunk in chunks:
+        driver = drive(tiny)
+        assert driver.generate([prompt], 2, chunk=chunk) == wanted
+        assert replays(driver.runner) > 0
+        if chunk > LARGEST:
+            assert recordings(driver.runner) == {64}
 
 
 def test_a_replay_does_not_enter_the_layers(tiny, drive, random_prompt, monkeypatch):
@@ -80,7 +96,8 @@ def test_a_replay_does_not_enter_the_layers(tiny, drive, random_prompt, monkeypa
     assert one.output == wanted
 
 
-def test_the_longest_context_is_begun_first_in_a_replay_too(tiny, drive, random_prompt, monkeypatch):
+def test_attention_is_cut_anew_for_every_replay(tiny, drive, random_prompt, monkeypatch):
+    """The longest contexts first; two key/value heads are two units of a row."""
     works = []
     prepare = PagedAttention.prepare
 
@@ -92,12 +109,14 @@ def test_the_longest_context_is_begun_first_in_a_replay_too(tiny, drive, random_
     driver = drive(tiny)
     short, long, middle = (driver.request(i, random_prompt(n, i)) for i, n in enumerate((5, 60, 30)))
     driver.step([driver.row(one, one.remaining) for one in (short, long, middle)])
-    driver.step([driver.row(one, 1) for one in (short, long, middle)])
-    assert len(works) == 2 and works[1].units[:6, 1].tolist() == [1, 1, 2, 2, 0, 0]
-    driver.step([driver.row(one, 1) for one in (long, short, middle)])
-    assert len(works) == 2 and works[1].units[:6, 1].tolist() == [0, 0, 2, 2, 1, 1]
-    driver.step([driver.row(one, 1) for one in (middle, long)])
-    assert len(works) == 2 and works[1].units[:4, 1].tolist() == [1, 1, 0, 0]
+    for order, places in (
+        ((short, long, middle), [1, 1, 2, 2, 0, 0]),
+        ((long, short, middle), [0, 0, 2, 2, 1, 1]),
+        ((middle, long), [1, 1, 0, 0]),
+    ):
+        driver.step([driver.row(one, 1) for one in order])
+        assert works[0].units[: len(places), 1].tolist() == places
+    assert len(works) == 1
 
 
 def test_threads_that_compute_at_the_same_time_have_recordings_of_their_own(tiny, drive, random_prompt):
@@ -195,7 +214,7 @@ def test_a_replay_computes_what_lies_in_the_memory_now_for_any_number_of_rows():
     whole = result.as_strided((LARGEST, 48), (48, 1))
     for rows in (2, 3, LARGEST, 1):
         x.copy_(torch.randn(LARGEST, 64))
-        jobs.replay(rows)
+        jobs.replay(rows, 0)
         assert torch.equal(whole[:rows], gated(weight(norm(x[:rows], gain, 1e-5))))
 
 
