@@ -69,7 +69,7 @@ def by_kv_head(queries: Tensor, num_kv_heads: int) -> Tensor:
 
 
 def gather(pool: Tensor, table: Tensor) -> Tensor:
-    """Contiguous keys or values [kv heads, slots of the table, dim] of one row."""
+    """Keys or values [kv heads, slots of the table, dim] of one row, in one tensor."""
     return pool[table].transpose(0, 1).flatten(1, 2)
 
 

@@ -1,6 +1,6 @@
 """A few threads of our own that share one job's units of work, then wait ready for the next job.
 
-A decode step is some 150 jobs of 20 to 500 µs each with Python in between: too short for a thread pool that sleeps
+A step is some 270 jobs of 5 to 500 µs each: too short for a thread pool that sleeps
 between jobs, and OpenMP's barriers stall when another program wants a core. Here
 
 * whoever has time claims the next unit (of `units`), so a slow or interrupted core simply does fewer;
@@ -147,7 +147,8 @@ class Cores:
     ) -> None:
         """As `run`, with the number of rows as the first argument, and `times` units for every `each` rows begun.
 
-        These jobs can be recorded and replayed for another number of rows; what they are says recording.py.
+        These jobs can be recorded and replayed for another number of rows. `rows_are` is TOKENS, SAMPLED or UNITS of
+        recording.py; None is what the step's jobs are about at present.
         """
         words = array("q", (rows, *arguments))
         if (noted := current()) is not None:
@@ -177,10 +178,14 @@ class Cores:
         """Whether this thread may use the helpers now; then they are awake, and `_busy` is to be released."""
         if self.count == 1 or getattr(_local, "alone", False) or not self._busy.acquire(blocking=False):
             return False
-        if not self._helpers:
-            self._start()
-        if not self._wake.is_set():
-            self._wake.set()
+        try:
+            if not self._helpers:
+                self._start()
+            if not self._wake.is_set():
+                self._wake.set()
+        except BaseException:
+            self._busy.release()
+            raise
         return True
 
     def _start(self) -> None:

@@ -80,8 +80,7 @@ def place(heads: Tensor, angles: tuple[Tensor, Tensor], cache: PagedKV, layer: i
     """
     kv_heads = cache.keys.shape[2]
     num_heads = heads.shape[1] - 2 * kv_heads
-    if not (_compiled(heads) and cache.turned):
-        not_recorded("a write to a cache of this layout")
+    if not _compiled(heads):
         turned, values = heads.split((num_heads + kv_heads, kv_heads), dim=1)
         queries, keys = rotate(turned, angles).split((num_heads, kv_heads), dim=1)
         cache.write(layer, keys, values, inputs)
@@ -93,7 +92,7 @@ def place(heads: Tensor, angles: tuple[Tensor, Tensor], cache: PagedKV, layer: i
     cos, sin = (dense(angle) for angle in angles)
     blocks, slots = dense(inputs.blocks), dense(inputs.slots)
     pointers = (heads, cos, sin, blocks, slots, queries, keys, values)
-    sizes = (num_heads, kv_heads, dim, keys.shape[0], keys.shape[2])
+    sizes = (num_heads, kv_heads, dim, keys.shape[0], keys.shape[2], *keys.stride()[2:])
     _run("place_unit", tokens, (*(tensor.data_ptr() for tensor in pointers), *sizes))
     return queries
 

@@ -64,32 +64,34 @@ def norm_unit(arguments, unit):
 
 
 @compiled()
-def _turn(head, cos, sin, target):
-    """Each pair (i, i + dim / 2) of a head turned by its angle."""
+def _turn(head, cos, sin, target, step):
+    """Each pair (i, i + dim / 2) of a head turned by its angle; a number lies `step` after the one before."""
     half = len(cos)
     for i in range(half):
         left, right = head[i], head[half + i]
-        target[i] = left * cos[i] - right * sin[i]
-        target[half + i] = right * cos[i] + left * sin[i]
+        target[step * i] = left * cos[i] - right * sin[i]
+        target[step * (half + i)] = right * cos[i] + left * sin[i]
 
 
 @callback()
 def place_unit(arguments, unit):
-    """Tokens; addresses heads, cos, sin, blocks, slots, queries, keys, values; heads, key heads, dim, pool sizes."""
+    """Tokens; addresses heads, cos, sin, blocks, slots, queries, keys, values; heads, key heads, dim, blocks, slots,
+    and the steps from slot to slot and from number to number of a key.
+    """
     tokens, heads, cos, sin, blocks, slots, queries, keys, values = words(arguments, 9)
-    num_heads, kv_heads, dim, num_blocks, size = words(arguments + 72, 5)
+    num_heads, kv_heads, dim, num_blocks, size, slot_step, dim_step = words(arguments + 72, 7)
     source = carray(as_floats(heads), (tokens, num_heads + 2 * kv_heads, dim))
     cosines, sines = carray(as_floats(cos), (tokens, dim // 2)), carray(as_floats(sin), (tokens, dim // 2))
     block, slot = carray(as_words(blocks), (tokens,)), carray(as_words(slots), (tokens,))
     turned = carray(as_floats(queries), (tokens, num_heads, dim))
-    key_pool = carray(as_floats(keys), (num_blocks, kv_heads, dim, size))
+    key_pool = carray(as_floats(keys), (num_blocks, kv_heads, size * dim))
     value_pool = carray(as_floats(values), (num_blocks, kv_heads, size, dim))
     for token in range(unit * ROWS, min(tokens, unit * ROWS + ROWS)):
         for head in range(num_heads):
-            _turn(source[token, head], cosines[token], sines[token], turned[token, head])
+            _turn(source[token, head], cosines[token], sines[token], turned[token, head], 1)
         for head in range(kv_heads):
-            target = key_pool[block[token], head, :, slot[token]]
-            _turn(source[token, num_heads + head], cosines[token], sines[token], target)
+            target = key_pool[block[token], head, slot[token] * slot_step :]
+            _turn(source[token, num_heads + head], cosines[token], sines[token], target, dim_step)
             value_pool[block[token], head, slot[token]] = source[token, num_heads + kv_heads + head]
 
 

@@ -44,6 +44,8 @@ class Panels:
                 raise ModelError(f"a product of {len(x)} rows cannot be added to {len(onto)}")
         cores, x = all_cores(), dense(x)
         rows, wide = x.shape[0], PANEL * self.panels
+        if self.out != wide:
+            not_recorded("a product that fills no panel")  # its rows do not lie side by side
         in_place = onto is not None and self.out == wide and onto.is_contiguous() and onto.data_ptr() != x.data_ptr()
         y = onto if in_place else empty(rows, wide)
         addresses = x.data_ptr(), self.depth, self._address, self.panels, y.data_ptr()

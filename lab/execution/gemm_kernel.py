@@ -189,9 +189,12 @@ def times_panel(rows, half, x, x_stride, w, w_stride, depth, y, y_stride, more, 
 
 @compiled()
 def times_halves(rows, x, x_stride, left, right, w_stride, depth, y, y_stride, ahead, ahead_right):
-    """y[rows, 32] from a panel whose halves, 16 outputs each, lie apart, as do those of the next one (`ahead`)."""
+    """y[rows, 32] from a panel whose halves, 16 outputs each, lie apart, as do those of the next one.
+
+    The first tile brings the next panel near, from `ahead` and `ahead_right` on; `ahead` is 0 for none.
+    """
     tiles = -(-rows // TILE_ROWS)
-    lines = CHUNK * w_stride // LINE
+    lines = CHUNK * w_stride // LINE if ahead != 0 else 0
     for after in range(tiles, 0, -1):
         take = -(-rows // after)
         _tiles_apart(take, x, x_stride, left, w_stride, depth, y, y_stride, 0, ahead, lines, right, ahead_right)

@@ -22,7 +22,7 @@ class PagedKV:
     """Keys and values, each [layers, blocks + 1, kv heads, slots, dim]; one head of one block lies in one piece.
 
     With `turned` a block's keys lie in memory as [dim, slots], so that one dimension of sixteen keys is one vector and
-    the kernel of the CPU multiplies them where they are; the tensor is a view in the usual order.
+    the kernel of the CPU multiplies them where they are; `keys` is a view in the usual order, `keys.mT` in one piece.
 
     Every element is finite at all times (the pool starts at zero), so slots that are not yet written may be
     multiplied by a zero weight without harm.
@@ -39,7 +39,6 @@ class PagedKV:
         turned: bool = True,
     ):
         self.num_blocks, self.block_size, self.num_host_blocks = num_blocks, block_size, num_host_blocks
-        self.turned = turned
         block_bytes = 2 * config.num_layers * config.kv_size * block_size * dtype.itemsize
         here, there = (num_blocks + 1) * block_bytes, num_host_blocks * block_bytes
         what = f"keys and values: {num_blocks} + {num_host_blocks} host blocks of {block_size} tokens"

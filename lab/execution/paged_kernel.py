@@ -116,7 +116,7 @@ def _score(q, keys, table, kv_head, seen, copies, scores):
                 _copy_keys(keys, table, kv_head + h, first + GROUP, seen, copies[1])
             xs, y, y_stride = x + 4 * h * rows * wide, to + 4 * first, 4 * scores.shape[2]
             y += h * rows * y_stride
-            near, near_right = ahead + apart, ahead_right + apart
+            near, near_right = (ahead + apart, ahead_right + apart) if ahead != 0 else (ahead, ahead)
             times_halves(rows, xs, 4 * wide, left + apart, right + apart, stride, dim, y, y_stride, near, near_right)
 
 

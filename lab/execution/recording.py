@@ -73,7 +73,8 @@ class Workspace:
 class Recording:
     """The jobs of one step, in order. The rows are word 0 of every job's arguments, and may be others in a replay.
 
-    What else the arguments name must be kept alive, and in its place, by whoever replays.
+    What else the arguments name must stay alive and in its place: weights and pool, which the `forward` of
+    RecordedSteps holds, a step's own inputs, and the units of attention, which `cut` holds.
     """
 
     def __init__(self, workspace: Workspace):
@@ -188,6 +189,7 @@ class RecordedSteps:
         self.replays += 1
         return step.logits[:sampled]
 
+    @torch.inference_mode(False)  # tensors made inside could not be written to outside
     def _record(self, wide: int, inputs: StepInputs) -> Tensor:
         """Compute this step, and note down how."""
         rows, tokens, sampled = len(inputs.tables), len(inputs.token_ids), len(inputs.last)
@@ -199,7 +201,7 @@ class RecordedSteps:
         with recording(self.workspace) as jobs:
             logits = self.forward(first)
         jobs.close()
-        whole = logits.as_strided((LARGEST, logits.shape[1]), (logits.shape[1], 1))
+        whole = logits.as_strided((LARGEST, logits.shape[1]), (logits.stride(0), 1))
         self._steps[wide] = _Step(own, jobs, whole)
         return logits
 

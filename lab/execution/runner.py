@@ -25,7 +25,7 @@ from lab.execution.streams import surroundings
 from lab.plan import Row, StepPlan, StepResult
 from lab.request import Request
 
-RECORDED = 32  # rows: larger decode steps get their graph when they first come up
+GRAPHED_AHEAD = 32  # rows: larger decode steps get their graph when they first come up
 
 
 class ModelRunner:
@@ -90,7 +90,7 @@ class ModelRunner:
             **options,
         )
         if flash:
-            made.record_ahead(min(RECORDED, cache.num_blocks), cache.scratch)
+            made.record_ahead(min(GRAPHED_AHEAD, cache.num_blocks), cache.scratch)
         return made
 
     def lane(self, lane: int, lanes: int, fraction: float = 1.0) -> AbstractContextManager[None]:
@@ -146,7 +146,8 @@ class ModelRunner:
         try:
             steps = self._idle.pop()
         except IndexError:
-            steps = RecordedSteps(lambda inputs: self.model.forward(inputs, self.cache, self.packed))
+            model, cache, packed = self.model, self.cache, self.packed  # not self: a circle would keep the pool
+            steps = RecordedSteps(lambda inputs: model.forward(inputs, cache, packed))
         try:
             yield steps
         finally:

@@ -57,7 +57,9 @@ def test_helpers_that_fell_asleep_are_not_waited_for_and_wake_up(three):
 def test_stopping_wakes_helpers_again_and_again(three):
     """A helper on its way to sleep may clear the event that stop() has just set for another one."""
     run(three, 50)
-    time.sleep(0.05)  # both sleep
+    until = time.monotonic() + 20
+    while len(three._wake._cond._waiters) < 2 and time.monotonic() < until:
+        time.sleep(0.01)  # until both sleep
     wake, lost = three._wake.set, []
     three._wake.set = lambda: lost.append(None) if len(lost) < 3 else wake()
     stopper = threading.Thread(target=three.stop, daemon=True)
@@ -103,3 +105,17 @@ def test_more_units_than_the_word_can_hold_are_computed_by_the_caller():
     made.run(count_unit.address, [counts.ctypes.data, 0], cores.LIMIT)
     assert counts.min() == counts.max() == 1
     assert made._helpers == []
+
+
+def test_a_helper_that_cannot_start_leaves_the_cores_usable(monkeypatch):
+    made = Cores(2)
+    with monkeypatch.context() as patched:
+
+        def refuse(self):
+            raise RuntimeError("can't start new thread")
+
+        patched.setattr(Cores, "_start", refuse)
+        with pytest.raises(RuntimeError, match="start new thread"):
+            run(made, 5)
+    assert not made._busy.locked() and run(made, 5).sum() == 5
+    made.stop()

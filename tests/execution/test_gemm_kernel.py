@@ -156,3 +156,25 @@ def test_narrow_and_wide_vectors_give_the_same_bits(monkeypatch, lanes, sums, ha
 def test_this_machine_uses_the_kernel():
     """If this fails on a processor of the last ten years, the features are read wrongly: see gemm_kernel.py."""
     assert gemm_kernel.HAS_FMA
+
+
+@pytest.mark.parametrize("lanes, sums", [(8, 12), (16, 24)])
+def test_a_panel_whose_halves_lie_apart(monkeypatch, lanes, sums):
+    """As keys of two blocks do."""
+    wide = {"LANES": lanes, "SUMS": sums, "TILE_ROWS": sums // 2}
+    for name, value in {**wide, "VECTOR": ir.VectorType(gemm_kernel.SINGLE, lanes)}.items():
+        monkeypatch.setattr(gemm_kernel, name, value)
+    tiles = gemm_kernel._tiles(False, apart=True)
+
+    @njit
+    def multiply(rows, x, left, right, stride, depth, y):
+        tiles(rows, x, 4 * depth, left, stride, depth, y, 4 * 32, 0, left, 2, right, right)
+
+    generator = np.random.default_rng(1)
+    for depth, slots in ((2, 16), (37, 16), (64, 48)):
+        left, right = (generator.normal(size=(depth, slots)).astype(np.float32) for _ in range(2))
+        panel = torch.from_numpy(np.concatenate([left[:, :16], right[:, :16]], axis=1))
+        for rows in range(1, sums // 2 + 1):
+            x, y = generator.normal(size=(rows, depth)).astype(np.float32), np.ones((rows, 32), np.float32)
+            multiply(rows, x.ctypes.data, left.ctypes.data, right.ctypes.data, 4 * slots, depth, y.ctypes.data)
+            assert torch.equal(torch.from_numpy(y), Panels(panel.T.contiguous())(torch.from_numpy(x)))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
+from dataclasses import replace
 
 import pytest
 import torch
 
 from lab.errors import BadRequest, BlockError, ModelError
 from lab.execution.elementwise import gated, norm, rotation, take
+from lab.execution.kv_cache import PagedKV
 from lab.execution.linear import Linear
-from lab.execution.model import load_model
+from lab.execution.model import Model, load_model
 from lab.execution.paged_attention import PagedAttention
 from lab.execution.recording import LARGEST, NotRecorded, Workspace, dense, empty, recording
 from lab.execution.runner import ModelRunner
+from lab.execution.weights import expected_shapes, fuse
 from lab.plan import Row, StepPlan
 from lab.request import Request
 
@@ -162,6 +167,71 @@ def test_a_step_that_fails_leaves_the_recordings_usable(tiny, drive, random_prom
         driver.step([driver.row(one, 1)])
         assert one.num_output == count + 1
     assert one.output == wanted and len(driver.runner._idle) == 1
+
+
+def model_of(tiny, **sizes) -> Model:
+    """`tiny` in another shape."""
+    config = replace(tiny.config, **sizes)
+    draw = torch.Generator().manual_seed(7)
+    tensors = {
+        name: torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=draw) * shape[1] ** -0.5
+        for name, shape in expected_shapes(config).items()
+    }
+    return Model("odd", config, fuse(config, tensors, "fp32"), tiny.tokenizer, ())
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [{"head_dim": 12, "num_kv_heads": 1}, {"intermediate_size": 40}, {"vocab_size": 500}],
+    ids=["qkv", "gate_up", "vocabulary"],
+)
+@pytest.mark.parametrize("first", [1, 2])
+def test_products_that_fill_no_panel_are_right_whatever_came_first(tiny, drive, random_prompt, sizes, first):
+    """With a single row the columns beyond the last output cannot be seen in a tensor's strides."""
+    model = model_of(tiny, **sizes)
+    results = []
+    for graphs in (True, False):
+        driver = drive(model)
+        driver.runner = ModelRunner(model, 64, graphs=graphs)
+        requests = [driver.request(i, [token % 500 for token in random_prompt(3, i)]) for i in range(3)]
+        driver.step([driver.row(one, 3) for one in requests[:first]])
+        driver.step([driver.row(one, one.remaining) for one in requests])
+        driver.step([driver.row(one, one.remaining) for one in requests])
+        results.append([(one.output, one.margins) for one in requests])
+    assert results[0] == results[1]
+
+
+def test_a_row_without_tokens_does_not_shift_the_rows_of_others(tiny, batch_logits, random_prompt):
+    """Two tokens and none make two rows too."""
+    prompt = random_prompt(2)
+    rows = [Row(Request(0, prompt, block_table=[3]), 0, 2, True), Row(Request(1, random_prompt(5)), 5, 0, False)]
+    alone = batch_logits(tiny, rows[:1], "reference", PagedKV(tiny.config, 8, 16))
+    assert (batch_logits(tiny, rows, "paged_cpu", PagedKV(tiny.config, 8, 16)) - alone).abs().max() < 5e-4
+
+
+def test_a_runner_that_recorded_is_freed_with_its_pool(tiny, drive, random_prompt):
+    driver = drive(tiny)
+    driver.generate([random_prompt(5)], 3)
+    assert replays(driver.runner) > 0
+    gc.collect()
+    gc.disable()
+    try:
+        gone = weakref.ref(driver.runner)
+        driver.runner = None
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_a_step_recorded_in_inference_mode_is_replayed_outside(tiny, drive, random_prompt):
+    driver, prompt = drive(tiny), random_prompt(5)
+    wanted = drive(tiny).generate([prompt], 4)[0]
+    one = driver.request(0, prompt)
+    with torch.inference_mode():
+        driver.step([driver.row(one, 5)])
+    for _ in range(3):
+        driver.step([driver.row(one, 1)])
+    assert one.output == wanted and replays(driver.runner) == 3
 
 
 def test_models_whose_steps_are_not_all_jobs_are_computed_as_before(drive, llama_folder, random_prompt):
