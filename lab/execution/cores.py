@@ -165,7 +165,14 @@ class Cores:
             self._busy.release()
 
     def replay(self, jobs: np.ndarray) -> None:
-        """Run jobs (function, address of the arguments, units) [n, 3] one after the other, each as by `run`."""
+        """Run jobs (function, address of the arguments, units) [n, 3] one after the other, each as by `run`.
+
+        Inside `in_turns` the helpers are given back after every job, otherwise at the end.
+        """
+        if getattr(_local, "turns", False) and len(jobs) > 1:
+            for job in range(len(jobs)):
+                self.replay(jobs[job : job + 1])
+            return
         address, count = int(jobs.ctypes.data), len(jobs)
         if not self._claim():
             return _each_alone(address, count)
@@ -226,6 +233,17 @@ def one_core() -> Iterator[None]:
         yield
     finally:
         _local.alone = before
+
+
+@contextmanager
+def in_turns() -> Iterator[None]:
+    """Inside, this thread leaves the helpers to others between any two of its jobs."""
+    before = getattr(_local, "turns", False)
+    _local.turns = True
+    try:
+        yield
+    finally:
+        _local.turns = before
 
 
 @lru_cache(maxsize=1)

@@ -1,10 +1,10 @@
 """What a lane's thread needs so that its steps run beside those of other lanes: cores of its own, or a CUDA stream.
 
-On the CPU every lane gets an equal number of cores, at least one, and the lanes really run at the same time. On a GPU
-every lane gets a stream; the first, in which decodes run where phases are apart, has the higher priority, which
-decides whose blocks are scheduled first when both wait, and interrupts nothing that runs. Streams do not divide the
-multiprocessors (SMs) among themselves; a green context does, for kernels of all streams within it (CUDA driver API,
-"Green Contexts"; torch.cuda.green_contexts, beta).
+On the CPU every lane gets a core of its own; where there are more cores than lanes, the lanes take turns with all of
+them, job by job. Either way they really run at the same time. On a GPU every lane gets a stream; the first, in which
+decodes run where phases are apart, has the higher priority, which decides whose blocks are scheduled first when both
+wait, and interrupts nothing that runs. Streams do not divide the multiprocessors (SMs) among themselves; a green
+context does, for kernels of all streams within it (CUDA driver API, "Green Contexts"; torch.cuda.green_contexts, beta).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def surroundings(device: torch.device, lane: int, lanes: int, fraction: float = 
             f"lane {lane} is confined to {fraction:.0%} of the arithmetic: on a CPU every lane has its cores, and only "
             f"a simulated device or a GPU with green contexts can be divided further"
         )
-    from lab.execution.cores import one_core
+    from lab.execution.cores import in_turns, one_core
 
     before = torch.get_num_threads()
     torch.set_num_threads(max(1, before // lanes))  # of the thread that calls this, and those it will start
     try:
-        with one_core() if before <= lanes else ExitStack():
+        with one_core() if before <= lanes else in_turns():
             yield
     finally:
         torch.set_num_threads(before)

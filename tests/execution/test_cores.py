@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 from lab.execution import cores
-from lab.execution.cores import Cores, one_core
+from lab.execution.cores import Cores, in_turns, one_core
 from lab.execution.native import add, callback, load
 
 
@@ -119,3 +120,16 @@ def test_a_helper_that_cannot_start_leaves_the_cores_usable(monkeypatch):
             run(made, 5)
     assert not made._busy.locked() and run(made, 5).sum() == 5
     made.stop()
+
+
+@pytest.mark.parametrize("turns", [False, True])
+def test_a_replay_keeps_the_helpers_unless_it_takes_turns(three, monkeypatch, turns):
+    counts = np.zeros((4, 21), np.int64)
+    words = np.array([[row.ctypes.data, 50] for row in counts], np.int64)
+    jobs = np.array([[count_unit.address, row.ctypes.data, 20] for row in words], np.int64)
+    claims, claim = [], Cores._claim
+    monkeypatch.setattr(Cores, "_claim", lambda self: claims.append(None) or claim(self))
+    with in_turns() if turns else nullcontext():
+        three.replay(jobs)
+    assert counts.tolist() == [[1] * 20 + [0]] * 4
+    assert len(claims) == (4 if turns else 1) and not three._busy.locked()
