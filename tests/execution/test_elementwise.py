@@ -48,20 +48,21 @@ def test_gated(plain, rows, wide):
     assert torch.allclose(elementwise.gated(both), plain(elementwise.gated, both), atol=1e-4, rtol=1e-5)
 
 
-def cache_of(config: ModelConfig) -> PagedKV:
+def cache_of(config: ModelConfig, turned: bool) -> PagedKV:
     """A small pool."""
-    return PagedKV(config, 20, 8)
+    return PagedKV(config, 20, 8, turned=turned)
 
 
 @pytest.mark.parametrize("rows", ROWS)
-def test_place_is_the_same_to_the_bit(plain, rows):
+@pytest.mark.parametrize("turned", [True, False], ids=["keys turned", "keys as usual"])
+def test_place_is_the_same_to_the_bit(plain, rows, turned):
     config, _ = make()
     kv, dim, heads = config.num_kv_heads, config.head_dim, config.num_heads
     both = random(rows, heads + 2 * kv, dim)
     where = torch.randperm(20 * 8, generator=torch.Generator().manual_seed(2))[:rows]
     inputs = SimpleNamespace(blocks=where // 8, slots=where % 8)
     angles = rotation(torch.arange(rows) * 7, torch.rand(dim // 2))
-    ours, theirs = cache_of(config), cache_of(config)
+    ours, theirs = cache_of(config, turned), cache_of(config, turned)
     queries = elementwise.place(both, angles, ours, 1, inputs)
     assert torch.equal(queries, plain(elementwise.place, both, angles, theirs, 1, inputs))
     assert torch.equal(ours.keys, theirs.keys) and torch.equal(ours.values, theirs.values)
