@@ -1,7 +1,7 @@
 """A few threads of our own that share one job's units of work, then wait ready for the next job.
 
-A step is some 270 jobs of 5 to 500 µs each: too short for a thread pool that sleeps
-between jobs, and OpenMP's barriers stall when another program wants a core. Here
+A step is some 270 jobs of 5 to 500 µs each: too short for a thread pool that sleeps between jobs, and OpenMP's barriers
+stall when another program wants a core. Here
 
 * whoever has time claims the next unit (of `units`), so a slow or interrupted core simply does fewer;
 * the caller works too and waits only for units that somebody has begun, never for a thread that has not come;
@@ -24,7 +24,7 @@ import os
 import threading
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 
 import numpy as np
@@ -224,26 +224,24 @@ class Cores:
 _local = threading.local()
 
 
-@contextmanager
-def one_core() -> Iterator[None]:
+def one_core() -> AbstractContextManager[None]:
     """Inside, this thread computes its jobs by itself and leaves the other cores to others."""
-    before = getattr(_local, "alone", False)
-    _local.alone = True
-    try:
-        yield
-    finally:
-        _local.alone = before
+    return _marked("alone")
+
+
+def in_turns() -> AbstractContextManager[None]:
+    """Inside, this thread leaves the helpers to others between any two of its jobs."""
+    return _marked("turns")
 
 
 @contextmanager
-def in_turns() -> Iterator[None]:
-    """Inside, this thread leaves the helpers to others between any two of its jobs."""
-    before = getattr(_local, "turns", False)
-    _local.turns = True
+def _marked(how: str) -> Iterator[None]:
+    before = getattr(_local, how, False)
+    setattr(_local, how, True)
     try:
         yield
     finally:
-        _local.turns = before
+        setattr(_local, how, before)
 
 
 @lru_cache(maxsize=1)

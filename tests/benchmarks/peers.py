@@ -119,7 +119,7 @@ def show(table: dict[str, dict], shares: dict) -> None:
     for point in shares["decodes"]:
         print(
             f"decode step of {point['batch']}: {point['step_ms']:.1f} ms, its matrix products alone "
-            f"{point['products_ms']:.1f} ms: {point['ratio']:.2f}"
+            f"{point['products_ms']:.1f} ms: {point['ratio']:.2f} (aim: at most {PRODUCT_AIM})"
         )
 
 
@@ -165,7 +165,7 @@ def main() -> int:
         target.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
         print(f"written to {target}")
     missed = [name for name, row in table.items() if not row.get("reached", True)]
-    return 1 if missed or shares["workload"]["ratio"] > PRODUCT_AIM else 0
+    return 1 if missed or any(part["ratio"] > PRODUCT_AIM for part in (shares["workload"], *shares["decodes"])) else 0
 
 
 if __name__ == "__main__":
