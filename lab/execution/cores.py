@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from lab.execution.native import add, call, call_plain, compiled, load, store, swap_if, yield_address
-from lab.execution.recording import current, not_recorded
+from lab.execution.recording import current
 
 BITS = 20  # of "units" and of "next unit"
 LIMIT = 1 << BITS
@@ -125,17 +125,6 @@ class Cores:
         self._busy, self._wake = threading.Lock(), threading.Event()
         self._helpers: list[threading.Thread] = []
 
-    def run(self, function: int, arguments: Iterable[int], units: int) -> None:
-        """Call the callback at address `function` as f(address of the arguments, unit) for every unit in [0, units).
-
-        `arguments` are int64: numbers, and addresses of memory that the caller keeps alive meanwhile.
-
-        The units may run in any order and at the same time. A second thread that comes while a job is running
-        computes its own job alone, as does everybody inside `one_core()`.
-        """
-        not_recorded("a job whose rows are not told")
-        self._run(function, array("q", arguments), units)
-
     def run_rows(
         self,
         function: int,
@@ -145,9 +134,15 @@ class Cores:
         times: int = 1,
         rows_are: int | None = None,
     ) -> None:
-        """As `run`, with the number of rows as the first argument, and `times` units for every `each` rows begun.
+        """Call the callback at address `function` as f(address of the arguments, unit) for every unit from 0 on: there
+        are `times` units for every `each` rows begun.
 
-        These jobs can be recorded and replayed for another number of rows. `rows_are` is TOKENS, SAMPLED or UNITS of
+        The arguments are int64: `rows`, then numbers, and addresses of memory that the caller keeps alive meanwhile.
+
+        The units may run in any order and at the same time. A second thread that comes while a job is running
+        computes its own job alone, as does everybody inside `one_core()`.
+
+        A job can be recorded and replayed for another number of rows. `rows_are` is TOKENS, SAMPLED or UNITS of
         recording.py; None is what the step's jobs are about at present.
         """
         words = array("q", (rows, *arguments))
@@ -165,7 +160,7 @@ class Cores:
             self._busy.release()
 
     def replay(self, jobs: np.ndarray) -> None:
-        """Run jobs (function, address of the arguments, units) [n, 3] one after the other, each as by `run`.
+        """Run jobs (function, address of the arguments, units) [n, 3] one after the other, each as by `run_rows`.
 
         Inside `in_turns` the helpers are given back after every job, otherwise at the end.
         """

@@ -21,7 +21,6 @@ from lab.execution import rope
 from lab.execution.inputs import StepInputs
 from lab.execution.kv_cache import PagedKV
 from lab.execution.recording import dense, empty, not_recorded
-from lab.execution.rope import rotate
 
 
 @lru_cache(maxsize=1)
@@ -82,7 +81,7 @@ def place(heads: Tensor, angles: tuple[Tensor, Tensor], cache: PagedKV, layer: i
     num_heads = heads.shape[1] - 2 * kv_heads
     if not _compiled(heads):
         turned, values = heads.split((num_heads + kv_heads, kv_heads), dim=1)
-        queries, keys = rotate(turned, angles).split((num_heads, kv_heads), dim=1)
+        queries, keys = rope.rotate(turned, angles).split((num_heads, kv_heads), dim=1)
         cache.write(layer, keys, values, inputs)
         return queries
     heads = dense(heads)

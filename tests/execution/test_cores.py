@@ -16,11 +16,11 @@ from lab.execution.native import add, callback, load
 
 @callback()
 def count_unit(arguments, unit):
-    """Add one to word `unit` of the array at arguments[0], after some work."""
+    """Add one to word `unit` of the array at arguments[1], after some work."""
     total = 0
-    for i in range(load(arguments + 8)):
+    for i in range(load(arguments + 16)):
         total += i * unit
-    add(load(arguments) + 8 * unit, 1 + (total & 0))
+    add(load(arguments + 8) + 8 * unit, 1 + (total & 0))
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def three():
 
 def run(on: Cores, units: int, work: int = 100) -> np.ndarray:
     counts = np.zeros(max(units, 1) + 1, np.int64)
-    on.run(count_unit.address, [counts.ctypes.data, work], units)
+    on.run_rows(count_unit.address, units, [counts.ctypes.data, work])
     return counts
 
 
@@ -103,7 +103,7 @@ def test_stopping_and_going_on(three):
 def test_more_units_than_the_word_can_hold_are_computed_by_the_caller():
     made = Cores(2)
     counts = np.zeros(cores.LIMIT, np.int64)
-    made.run(count_unit.address, [counts.ctypes.data, 0], cores.LIMIT)
+    made.run_rows(count_unit.address, cores.LIMIT, [counts.ctypes.data, 0])
     assert counts.min() == counts.max() == 1
     assert made._helpers == []
 
@@ -125,7 +125,7 @@ def test_a_helper_that_cannot_start_leaves_the_cores_usable(monkeypatch):
 @pytest.mark.parametrize("turns", [False, True])
 def test_a_replay_keeps_the_helpers_unless_it_takes_turns(three, monkeypatch, turns):
     counts = np.zeros((4, 21), np.int64)
-    words = np.array([[row.ctypes.data, 50] for row in counts], np.int64)
+    words = np.array([[20, row.ctypes.data, 50] for row in counts], np.int64)
     jobs = np.array([[count_unit.address, row.ctypes.data, 20] for row in words], np.int64)
     claims, claim = [], Cores._claim
     monkeypatch.setattr(Cores, "_claim", lambda self: claims.append(None) or claim(self))
